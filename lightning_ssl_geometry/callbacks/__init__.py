@@ -1,4 +1,4 @@
-"""Lightning Callbacks: observe the geometry, probe the representation, report the run."""
+"""Lightning Callbacks that compute diagnostics, evaluate representations and write reports."""
 
 __all__ = [
     "ChannelEvaluation",

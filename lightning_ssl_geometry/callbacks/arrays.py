@@ -1,4 +1,4 @@
-"""Files for diagnostics whose results are vectors or larger arrays."""
+"""Files for results that are vectors or larger arrays."""
 
 __all__ = ["SEEN", "ArrayFiles"]
 
@@ -15,14 +15,14 @@ SEEN = "rows_seen"  # name of the CSV file with the number of samples behind eac
 
 
 class ArrayFiles:
-    """Writes results that are vectors or larger arrays to the folder `geometry` of a run.
+    """Writes vectors and larger arrays to the folder `geometry` of a run.
 
-    A vector becomes a row of `{name}.csv`, with the columns epoch, step, 0, 1, 2, .... An array with more axes, such as
-    an image, replaces the contents of `{name}.npz`: `values` in float32, `epoch` and `step`.
+    A vector is a row of `{name}.csv`, with the columns epoch, step, 0, 1, 2, .... A larger array replaces `{name}.npz`,
+    which has `values` in float32, `epoch` and `step`.
 
     Args:
         files: The files of the run.
-        loggers: Loggers that get each vector as a histogram, by :func:`log_array`.
+        loggers: Loggers that get each vector as a histogram (:func:`log_array`).
     """
 
     def __init__(self, files: RunFiles, loggers: Sequence[Logger] = ()) -> None:
@@ -30,14 +30,13 @@ class ArrayFiles:
         self.loggers = loggers
 
     def append(self, name: str, epoch: int, step: int, values: Tensor) -> None:
-        """Write one result to its file, and log it if it is a vector.
+        """Write one result to its file. Vectors are also logged.
 
         Args:
-            name: Path below `geometry` without the ending, such as `val/log_spectrum_h`.
+            name: Path in `geometry` without the file ending, such as `val/log_spectrum_h`.
             epoch: Number of the epoch, from 0.
-            step: Number of optimizer steps done. In a fit, the loggers get step - 1, the index of the last step, which
-                is also the step of the scalars.
-            values: (K,), or with more axes. A ValueError if it is a scalar or has another length than earlier rows.
+            step: Number of optimizer steps done. In a fit, the loggers get `step` - 1.
+            values: (K,), or with more axes. A ValueError if it is a scalar, or its length differs from earlier rows.
         """
         if values.ndim == 0:
             raise ValueError(f"Expected {name!r} to have at least one axis, but got a scalar.")
@@ -53,13 +52,10 @@ class ArrayFiles:
             log_array(self.loggers, name, index, values=values.double().numpy(force=True))
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
-        """Append a row to `geometry/{name}.csv`, which tells from how many samples the results were computed.
+        """Append a row to `geometry/{name}.csv` with the number of samples behind the results.
 
-        Args:
-            name: Path below `geometry` without the ending, such as `val/rows_seen`.
-            epoch: Number of the epoch, from 0.
-            step: Number of optimizer steps done.
-            counts: Samples on all ranks, views, and the dimensions of h and z, "" for a missing h or z.
+        `counts` are the number of samples on all ranks, the number of views, and the dimensions of h and z ("" if
+        missing). The other arguments are those of :meth:`append`.
         """
         header = ["epoch", "step", "samples", "views", "width_h", "width_z"]
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *counts])

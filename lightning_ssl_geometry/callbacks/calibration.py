@@ -1,8 +1,4 @@
-"""Give batch norms the statistics of training batches before the first training step.
-
-A new batch norm has mean 0 and variance 1, so in eval mode it is the identity. Diagnostics before training would then
-observe a different function than the one that is trained.
-"""
+"""Give new batch norms the statistics of training batches before the first training step."""
 
 __all__ = ["calibrated"]
 
@@ -22,19 +18,19 @@ from lightning_ssl_geometry.callbacks.host_copy import HostCopy
 from lightning_ssl_geometry.callbacks.loaders import first_batches, is_repeatable, on_device
 from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 
+# In eval mode, a new batch norm is the identity: diagnostics would observe another function than the trained one.
 _ROWS, _BATCHES = 1024, 16
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @contextmanager
 def calibrated(trainer: L.Trainer, host: L.LightningModule) -> Iterator[None]:
-    """Inside this block, batch norms that have seen no batch use the statistics of training batches.
+    """Use statistics of training batches in new batch norms, inside this block.
 
-    Such a layer has running statistics, has seen no batch, and is in training mode. Other layers, such as pretrained
-    ones, stay as they are. A copy of `host` takes training steps on the first training batches, until 1,024 samples on
-    all ranks or 16 batches have passed. Each such layer gets the mean of its statistics over these batches. After the
-    block, the buffers of `host` have their old values, bit for bit. If there is no such layer, no batch is loaded. All
-    ranks must call this function together, outside inference mode.
+    A batch norm is new if it is in training mode and has seen no batch. A copy of `host` takes training steps, until
+    1,024 samples on all ranks or 16 batches have passed. Each new layer gets the mean of its statistics over these
+    batches. After the block, all buffers have their old values, bit for bit. Without new layers, no batch is loaded.
+    All ranks must call this function together, outside inference mode.
     """
     fresh = {name: layer for name, layer in host.named_modules() if _is_fresh(layer)}
     found = _statistics(trainer, host, fresh) if fresh else {}
@@ -67,7 +63,6 @@ def _fill(layer: torch.nn.Module, buffers: Mapping[str, Tensor]) -> None:
 def _statistics(
     trainer: L.Trainer, host: L.LightningModule, fresh: Mapping[str, torch.nn.Module]
 ) -> dict[str, dict[str, Tensor]]:
-    """Estimate the buffers of the layers `fresh`, by name; if the module cannot take steps, warn and return {}."""
     try:
         twin = HostCopy(trainer, host, in_place=True)
         with twin.apart(), random_state_kept(host):

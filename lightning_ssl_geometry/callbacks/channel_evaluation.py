@@ -2,7 +2,7 @@ r"""The evaluation of CRL-TAC (arXiv 2111.07679, Section 3.1): representations a
 
 .. math:: Z = E_{T | X} [h(T(X))] = \sum_k w_k(X) \, h(t_k(X))
 
-In the paper, w_k(X) is the learned P(t_k | X). Other weights separate the effects of the encoder and of this P.
+In the paper, w_k(X) is the learned P(t_k | X). Other weights show which part of the accuracy is due to P.
 """
 
 __all__ = ["ChannelEvaluation", "channel_weight"]
@@ -40,11 +40,10 @@ class ChannelEvaluation(Evaluation):
     r"""Fit a linear classifier on representations averaged over augmentations, at the end of a fit or a test.
 
     The module must have `family` (the K augmentations t_k), `probabilities(image)` and `represent(image, weight)`, as
-    :class:`CRLTACModule` has. The DataModule must have `unaugmented_dataloader(split)`. The classifier is fitted on the
-    training split and scored on another split; the loaders of both do not augment. Each image's augmentations are
-    embedded once for all weightings. All ranks compute representations, and rank 0 fits. `linear_evaluation.csv` in the
-    run's folder gets a row for each level and weighting, such as "head, learned", and one for "pixels", beside the rows
-    of :class:`LinearEvaluation`. `augmentation_channel.csv` gets means over the scored split, for each weighting w:
+    :class:`CRLTACModule` has. The DataModule must have `unaugmented_dataloader(split)`. Rank 0 fits the classifier on
+    the training split. The accuracies for each level and weighting, such as "head, learned", are written to
+    `linear_evaluation.csv` in the run's folder. `augmentation_channel.csv` gets means over the scored split, for each
+    weighting w:
 
     - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1]. An augmentation is empty if all
       its pixels have the darkest value of the image. If all are empty, the value is 0, and a warning is given;
@@ -53,18 +52,18 @@ class ChannelEvaluation(Evaluation):
       all are equal.
 
     Args:
-        weightings: "learned": w = P(T | X), the paper's "ours"; "top": equal weights for the `top` most probable
-            augmentations; "oracle": equal weights for the augmentations that overlap most with `box` of the batch;
-            "uniform": equal weights for all, the paper's "SimCLR". If P(T | X) is uniform, "learned" equals "uniform"
-            and "top" is arbitrary.
-        levels: "f": the weighted mean of the backbone's outputs; "head": the normalised mean of normalised embeddings.
-        pixels: Also fit a classifier on the images themselves, which takes long for large images.
+        weightings: The weights w of the augmentations. "learned": P(T | X), the paper's "ours". "top": equal for the
+            `top` most probable ones. "oracle": equal for those that overlap most with the batch's `box`. "uniform":
+            equal for all, the paper's "SimCLR". If P(T | X) is uniform, "learned" equals "uniform" and "top" is
+            arbitrary.
+        levels: "f": the weighted mean of the backbone's outputs. "head": the normalised mean of normalised embeddings.
+        pixels: Also fit a classifier on the images themselves. This takes long for large images.
         top: Number of augmentations for "top", >= 1.
         split: The split on which accuracy is measured.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
-        standardize: Shift and scale each feature to mean 0 and deviation 1 first; the paper does not mention this step.
+        standardize: Shift and scale each feature to mean 0 and deviation 1 first. The paper does not mention this step.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Largest number of L-BFGS iterations; the table has the number that were taken.
+        max_iter: Largest number of L-BFGS iterations. The table has the number of the fit.
 
     Raises:
         ValueError: If an argument is out of range. Before training: if the module, its family, the DataModule or its
@@ -96,7 +95,7 @@ class ChannelEvaluation(Evaluation):
         self.scalars: list[dict[str, Any]] = []
 
     def logs(self) -> dict[str, str]:
-        """Map the accuracies, and the names in `augmentation_channel.csv`, to their keys in `quantities`."""
+        """Map each result's name to its key in `quantities`."""
         return super().logs() | {f"augmentation_channel/{name}": name for name in _CHANNEL}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -106,26 +105,26 @@ class ChannelEvaluation(Evaluation):
             self.scalars = []
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check that the module and the data have what the evaluation needs."""
+        """Check that the module and the data fit the evaluation."""
         super().on_fit_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise a ValueError if another run wrote one of the tables."""
+        """Raise a ValueError if a table belongs to another run."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "augmentation_channel.csv")
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate the trained network, and write both tables."""
+        """Evaluate the trained network."""
         self._evaluate(trainer, pl_module)
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check that the module and the data have what the evaluation needs."""
+        """Check that the module and the data fit the evaluation."""
         super().on_test_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate the tested network, and write both tables."""
+        """Evaluate the tested network."""
         super().on_test_end(trainer, pl_module)
         self._evaluate(trainer, pl_module)
 
@@ -200,13 +199,13 @@ class ChannelEvaluation(Evaluation):
 
 
 def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | None = None, top: int = 8) -> Tensor:
-    """Return the weights of the K augmentations of a family for each sample: (N, K), each row sums to 1.
+    """Return the weights of K augmentations for each sample, (N, K). Each row sums to 1.
 
     Args:
-        weighting: "learned": P(T | X); "top": equal weights for the most probable augmentations; "oracle": equal
-            weights for the augmentations with the largest overlap; "uniform": equal weights for all.
+        weighting: "learned": `probability`. "top": equal weights for the `top` most probable augmentations. "oracle":
+            equal weights for those with the largest overlap. "uniform": equal weights for all.
         probability: P(T | X), (N, K), each row sums to 1.
-        overlap: (N, K), how much of the object each augmentation shows; required for "oracle", else a ValueError.
+        overlap: (N, K), how much of the object each augmentation shows. A ValueError if "oracle" is used without it.
         top: Number of augmentations for "top", in [1, K].
 
     >>> channel_weight("top", torch.tensor([[0.1, 0.4, 0.2, 0.3]]), top=2)
@@ -238,7 +237,6 @@ class _Overlapping(Protocol):
 
 
 def _report_blank(blank: dict[str, Tensor]) -> None:
-    """Warn if all augmentations of some images are empty; raise a ValueError if this holds for a whole split."""
     for split, images in blank.items():
         if images.all():
             raise ValueError(

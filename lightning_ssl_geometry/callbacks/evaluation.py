@@ -1,4 +1,4 @@
-"""Evaluation: the base of the evaluations that fit a classifier on features and write its accuracy to a table."""
+"""Evaluation: base class of callbacks that fit a classifier on features and write its accuracy to a table."""
 
 __all__ = ["Evaluation", "clean_batches", "flat_pixels", "gather_split", "write_rows"]
 
@@ -25,11 +25,11 @@ from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 
 class Evaluation(RunCallback, ABC):
-    """Base of the evaluations that write the table `linear_evaluation.csv` in the run's folder.
+    """Base of the callbacks that write `linear_evaluation.csv` in the run's folder.
 
     Args:
-        classifier: The classifier, which is fitted on the training split.
-        split: "val" or "test": the split on which the classifier's accuracy is measured.
+        classifier: The classifier. It is fitted on the training split.
+        split: "val" or "test": the split on which accuracy is measured.
     """
 
     section: ClassVar[str] = "probes"
@@ -64,20 +64,20 @@ class Evaluation(RunCallback, ABC):
         return {"linear_evaluation": "linear_evaluation"}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the rows of an earlier fit. Lightning loads the rows of a checkpoint after this hook."""
+        """Remove the table rows of an earlier fit."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.rows = []
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise a ValueError if another run wrote the table."""
+        """Raise a ValueError if the table belongs to another run."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "linear_evaluation.csv")
 
     def row(
         self, name: str, scores: Sequence[Score], train: Rows, test: Rows, few: int | None = None
     ) -> dict[str, Any]:
-        """Return a row of the table: the mean accuracy of `scores`, one for each draw of `few` labels per class."""
+        """Return a row of the table with the mean of several accuracies. `few` is the number of labels per class."""
         accuracy = torch.tensor([score.accuracy for score in scores], dtype=torch.float64)
         return {
             "features": name,
@@ -105,18 +105,11 @@ def gather_split(
     observe: Callable[[Any], dict[str, Tensor]],
     asker: str,
 ) -> dict[str, Tensor]:
-    """Apply `observe` to all batches of a split without augmentation, and gather the results of all ranks.
+    """Apply `observe` to all unaugmented batches of a split, and gather the results of all ranks.
 
-    The returned tensors are those of `observe` and `label`, by name, in the order of the data set, on the CPU. All
-    ranks must call this function.
-
-    Args:
-        trainer: The Trainer, whose DataModule must have `unaugmented_dataloader(split)`.
-        pl_module: The module; inside, it is in eval mode, without gradients. Its modes and the random state are
-            restored.
-        split: Name of the split.
-        observe: Maps a batch on the device to tensors with N rows, by name.
-        asker: Name of the caller, for the ValueError if there is no such DataModule, label or batch.
+    `observe` maps a batch on the device to tensors with N rows, by name. Returns these tensors and `label`, in the
+    order of the data set, on the CPU. The module is in eval mode, without gradients; its modes and the random state are
+    restored. Raises a ValueError, for the caller `asker`, without data or labels. All ranks must call this function.
     """
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     with undisturbed(pl_module):
@@ -133,7 +126,7 @@ def gather_split(
 
 
 def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
-    """Iterate over a split without augmentation, on the device; a ValueError if the DataModule cannot give it."""
+    """Return the unaugmented batches of a split, on the device. A ValueError if the DataModule has none."""
     datamodule = getattr(trainer, "datamodule", None)
     load = getattr(datamodule, "unaugmented_dataloader", None)
     if load is None and (load := getattr(datamodule, "clean_dataloader", None)) is not None:
@@ -144,12 +137,12 @@ def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
 
 
 def flat_pixels(image: Tensor) -> Tensor:
-    """Flatten images (N, C, H, W) to (N, D). Images whose channels are all equal keep only the first channel."""
+    """Flatten images (N, C, H, W) to (N, D). If all channels are equal, only the first is kept."""
     return (image[:, :1] if (image == image[:, :1]).all() else image).flatten(1)
 
 
 def write_rows(trainer: L.Trainer, name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write `rows` as the CSV table `name` in the run's folder, on rank 0. All ranks must call this function."""
+    """Write `rows` to the CSV file `name` in the run's folder, on rank 0. All ranks must call this function."""
     files = run_files(trainer)
     if not rows:
         return

@@ -1,4 +1,4 @@
-"""What happens if a diagnostic or a probe fails: a warning, or an error after the checkpoints are saved."""
+"""Handle errors of diagnostics and probes: a warning, or an error after the checkpoints are saved."""
 
 __all__ = ["Failures", "OnError"]
 
@@ -21,12 +21,11 @@ class _ToldError(ValueError):
 
 
 class Failures:
-    """Remembers which diagnostics of a callback failed, and handles their errors as `on_error` says.
+    """Remembers which diagnostics of a callback failed, and turns their errors into warnings if possible.
 
-    A stage is "train", "val", "test" or "probe". Until one step of a stage has succeeded, errors are raised at once:
-    the settings are wrong, and no work is lost. Later, an error becomes a warning, and the diagnostic's result is NaN.
-    With "raise", the error then also ends the run: an evaluation at once, a fit after the checkpoints of the epoch are
-    saved.
+    A stage is "train", "val", "test" or "probe". An error before the first successful step of a stage is raised, since
+    the settings are probably wrong. Later, an error becomes a warning, and the result is NaN. With "raise", the error
+    also ends an evaluation at once, and a fit after the epoch's checkpoints are saved.
 
     Args:
         on_error: "warn" or "raise".
@@ -40,36 +39,29 @@ class Failures:
         self._pending: Exception | None = None
 
     def restart(self) -> None:
-        """Forget all failures, before another run of the Trainer."""
+        """Forget all failures, for the next run of the Trainer."""
         self._proven, self._failed, self._pending = set(), {}, None
 
     def prove(self, stage: str) -> None:
-        """Record that a step of this stage has succeeded."""
+        """Record that a step of a stage has succeeded."""
         self._proven.add(stage)
 
     def begin(self, stage: str) -> None:
-        """Forget the failures of this stage, before its next epoch or pass."""
+        """Forget the failures of a stage."""
         self._failed[stage] = set()
 
     def failed(self, stage: str, diagnostic: str = "") -> bool:
-        """Whether a diagnostic, or the step that all diagnostics share, failed since the stage's last :meth:`begin`."""
+        """Whether a diagnostic, or the whole step, failed since the last :meth:`begin` of the stage."""
         return bool({diagnostic, ""} & self._failed.get(stage, set()))
 
     @contextmanager
     def caught(
         self, trainer: L.Trainer, who: str, stage: str, diagnostic: str = "", lost: str = "The readout is NaN"
     ) -> Iterator[None]:
-        """Handle an error inside the block as `on_error` says.
+        """Handle an error inside the block as the class describes. A raised error is a ValueError.
 
-        The error is raised at once, as a ValueError, if no step of the stage has succeeded yet, or if `on_error` is
-        "raise" and no fit is running.
-
-        Args:
-            trainer: The Trainer, whose step and epoch the message names.
-            who: Name of the callback, for the message.
-            stage: The stage in which the error occurs.
-            diagnostic: Name of the diagnostic that the block computes; "" if the block serves all diagnostics.
-            lost: The part of the warning that tells what happens to the result.
+        `who` is the name of the callback. `diagnostic` is "" if the block serves all diagnostics. `lost` is the part of
+        the warning on what happens to the result.
         """
         try:
             yield
@@ -81,13 +73,13 @@ class Failures:
             self._tell(error, trainer, f"{who}{named}, stage {stage!r}", stage=stage, lost=lost)
 
     def raise_pending(self) -> None:
-        """Raise, as a ValueError, the first error that was postponed until the fit's checkpoints are saved, if any."""
+        """Raise the first postponed error, if any, as a ValueError."""
         error, self._pending = self._pending, None
         if error is not None:
             raise error
 
     def elsewhere(self, message: str) -> None:
-        """Record a failure on another rank, so that with "raise" all ranks end together."""
+        """Record a failure on another rank. With "raise", all ranks then end together."""
         if self.on_error == "raise":
             self._pending = self._pending or ValueError(message)
 

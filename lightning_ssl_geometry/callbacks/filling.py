@@ -1,4 +1,4 @@
-"""Choose the training batches of an epoch that the diagnostics get."""
+"""Choose the training batches on which diagnostics are computed."""
 
 __all__ = ["Filling"]
 
@@ -13,12 +13,11 @@ _LEAST, _PER_DIMENSION, _LONGEST = 1024, 4, 50
 
 
 class Filling:
-    """Chooses every n-th batch of an epoch, the first included.
+    """Chooses every n-th batch of an epoch, including the first.
 
-    If `every_n_steps` is None, n is chosen after the first batch of each epoch: the largest n <= 50 for which the
-    chosen batches have at least max(4 D, 1,024) rows, counted over all ranks and views. If the whole epoch has fewer
-    rows, n is 1. D is the dimension of h, or of z if there is no h. If the number of batches is unknown, every batch is
-    chosen until there are enough rows, then every 50th.
+    If `every_n_steps` is None, n is the largest number <= 50 that gives at least max(4 D, 1,024) rows per epoch. If an
+    epoch has fewer rows, n is 1. Rows are counted over all ranks and views. D is the dimension of h, or of z without h.
+    If the number of batches is unknown, every batch is chosen until there are enough rows, and then every 50th.
 
     Args:
         every_n_steps: n >= 1, or None.
@@ -31,17 +30,17 @@ class Filling:
         self.begin(math.inf)
 
     def begin(self, batches: float) -> None:
-        """Begin an epoch of `batches` batches; `batches` is infinity if their number is unknown."""
+        """Begin an epoch. `batches` is the number of its batches, or infinity if unknown."""
         self._batches = batches
         self._n = self.every_n_steps
         self._rows = 0
 
     def wants(self, batch_idx: int) -> bool:
-        """Whether the diagnostics get this batch."""
+        """Whether diagnostics are computed on this batch."""
         return self._n is None or batch_idx % self._n == 0
 
     def saw(self, space: Tensor) -> None:
-        """Count the rows of a chosen batch, whose h (or z) is `space`, (V, N, D)."""
+        """Count the rows of a chosen batch. `space` is its h or z, (V, N, D)."""
         if self._n is not None:
             return
         rows = len(space) * space.shape[1] * distributed.world_size()

@@ -1,4 +1,4 @@
-"""A copy of a LightningModule, which can take steps that change neither the module, its optimizers nor its logs."""
+"""A copy of a LightningModule that can take steps without effect on the original."""
 
 __all__ = ["HostCopy"]
 
@@ -19,17 +19,16 @@ from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 
 
 class HostCopy:
-    """A deep copy of a LightningModule whose steps can be called outside the Trainer's loops.
+    """A deep copy of a LightningModule, to call its steps outside the Trainer's loops.
 
-    Weights, buffers and Python attributes are copied; the Trainer is shared. What the copy logs reaches no logger. The
-    copy's submodules keep the forward hooks of the original, so these hooks also get the copy's tensors. Data outside
-    the module, such as a global counter, is not copied, so each step of the copy changes it. Compiled code cannot be
-    copied, because it keeps the weights that it was compiled with. With `in_place`, a compiled module therefore takes
-    the steps itself, and :meth:`apart` restores its weights and buffers.
+    The copy has its own weights, buffers and Python attributes. It shares the Trainer. Its logs reach no logger.
+    Forward hooks of the original are also called for the copy. Objects outside the module, such as a global counter,
+    are not copied. A compiled module cannot be copied. With `in_place`, it takes the steps itself, and :meth:`apart`
+    restores its weights and buffers.
 
     Args:
         trainer: The Trainer of the module.
-        host: The module. A ValueError if a part of it is compiled and `in_place` is false; an attribute that cannot be
+        host: The module. A ValueError if a part of it is compiled and `in_place` is false. An attribute that cannot be
             copied raises its own error.
         in_place: Use a compiled module itself instead of a copy.
 
@@ -44,13 +43,13 @@ class HostCopy:
             raise ValueError(f"Expected a {type(host).__name__} that is not compiled.")
         self.trainer = trainer
         self.host = host
-        self.module = host if compiled else copy.deepcopy(host, _shared(trainer, host))
+        self.module = host if compiled else copy.deepcopy(host, _shared_by_copies(trainer, host))
         self.module.trainer = trainer  # a deep copy has no Trainer
         self.logged: set[str] = set()
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Take steps inside this block, without their warnings; afterwards the original module has its old values."""
+        """Suppress warnings inside this block, and restore the buffers, weights and Trainer's state afterwards."""
         in_place = self.module is self.host
         tensors = [*self.host.buffers(), *(self.host.parameters() if in_place else ())]
         kept = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
@@ -67,7 +66,7 @@ class HostCopy:
                         tensor.copy_(value)
 
     def step(self, batch: Any, batch_idx: int, stage: str) -> Any:
-        """Return the outputs of a step on a copy of the batch, without an optimizer step; restore the random state."""
+        """Return the outputs of a step on a copy of the batch. There is no optimizer step."""
         name = "training_step" if stage == "train" else "validation_step"
         method = getattr(self.module, name)
         context = self._context(stage)
@@ -76,10 +75,7 @@ class HostCopy:
             return method(copy.deepcopy(batch), *arguments)
 
     def training_pass(self, batch: Any, batch_idx: int) -> None:
-        """Pass a training batch through the copy: by `step` of this package's methods, else by `training_step`.
-
-        A ValueError if the module is not of this package and :meth:`can_step` is false for "train".
-        """
+        """Pass a training batch through the copy. A ValueError if its training step cannot be called directly."""
         if callable(getattr(self.module, "observe", None)):
             with self._context("train"), torch.no_grad():
                 self.module.step(batch)  # type: ignore[operator]
@@ -89,7 +85,7 @@ class HostCopy:
             raise ValueError("Expected a host with automatic optimization, whose training step changes no weights.")
 
     def can_step(self, stage: str) -> bool:
-        """Whether a step works outside the loops; false with manual optimization or an argument `dataloader_iter`."""
+        """Whether a step can be called directly. It cannot with manual optimization or a `dataloader_iter` argument."""
         if stage != "train":
             return not is_param_in_hook_signature(self.module.validation_step, "dataloader_iter", explicit=True)
         by_hand = not self.module.automatic_optimization
@@ -105,8 +101,8 @@ class HostCopy:
             self.logged |= {f"{name}_step", f"{name}_epoch"}
 
 
-def _shared(trainer: L.Trainer, host: nn.Module) -> dict[int, Any]:
-    """Return, by id, the objects that a deep copy shares: the Trainer, and the partial objects that make optimizers."""
+def _shared_by_copies(trainer: L.Trainer, host: nn.Module) -> dict[int, Any]:
+    # partial objects make optimizers
     makers = [value for module in host.modules() for value in vars(module).values() if isinstance(value, partial)]
     return {id(each): each for each in (trainer, *makers)}
 
@@ -118,7 +114,6 @@ def _is_compiled(module: nn.Module) -> bool:
 
 @contextmanager
 def _trainer_kept(trainer: L.Trainer) -> Iterator[None]:
-    """Restore learning rates, schedules and `should_stop` after the block. Inside the block, loggers get nothing."""
     groups = [[{**group, "params": None} for group in optimizer.param_groups] for optimizer in trainer.optimizers]
     schedules = [(each.scheduler, copy.deepcopy(each.scheduler.state_dict())) for each in trainer.lr_scheduler_configs]
     loggers, should_stop = trainer.loggers, trainer.should_stop

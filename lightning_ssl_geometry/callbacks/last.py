@@ -1,4 +1,4 @@
-"""Find the last checkpoint among all versions of an experiment."""
+"""Find the checkpoint from which an experiment continues."""
 
 __all__ = ["last_checkpoint"]
 
@@ -8,17 +8,16 @@ from pathlib import Path
 
 
 def last_checkpoint(runs: str | Path) -> Path:
-    """Return the path of the checkpoint from which an experiment continues, for the argument `ckpt_path`.
+    """Return the path of the last checkpoint of the newest version of an experiment, for `ckpt_path`.
 
-    It is the last checkpoint of the newest version. If that version was itself resumed, and killed before it saved a
-    checkpoint, it is the checkpoint from which that version was resumed. Versions that never began to log are skipped,
-    and so are incomplete checkpoint files of a killed run.
+    If the newest version was resumed, and killed before it saved a checkpoint, the checkpoint that it was resumed from
+    is returned. Versions without logs and incomplete files are skipped.
 
     Args:
-        runs: The folder of the versions, `save_dir/name` of the logger. It has `version_*/checkpoints/last.ckpt`, which
-            `ModelCheckpoint(save_last=True)` writes. A ValueError if it has no such file.
+        runs: Folder of the versions, `save_dir/name` of the logger. `ModelCheckpoint(save_last=True)` writes
+            `version_*/checkpoints/last.ckpt` there. A ValueError if there is none.
     """
-    versions = _versions(Path(runs))
+    versions = _newest_first(Path(runs))
     for version in versions:
         if found := _saved(version) or _resumed_from(version):
             return found
@@ -35,9 +34,7 @@ def last_checkpoint(runs: str | Path) -> Path:
     )
 
 
-def _versions(runs: Path) -> list[Path]:
-    """List the folders in `runs`: those with a version number from the highest, then the others from the newest."""
-
+def _newest_first(runs: Path) -> list[Path]:
     def age(folder: Path) -> tuple[int, float]:
         number = folder.name.removeprefix("version_")
         return (int(number), 0.0) if number.isascii() and number.isdigit() else (-1, folder.stat().st_mtime)

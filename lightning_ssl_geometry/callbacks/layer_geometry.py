@@ -1,4 +1,4 @@
-"""LayerGeometry: the same diagnostics in every layer from the representation to the embedding."""
+"""LayerGeometry: the same diagnostics for every layer from the representation to the embedding."""
 
 __all__ = ["LayerGeometry"]
 
@@ -40,33 +40,31 @@ _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}
 
 
 class LayerGeometry(EvaluationCallback):
-    """Compare the layers from the representation h to the embedding z by the same diagnostics.
+    """Compare all layers from the representation h to the embedding z by the same diagnostics.
 
-    The layers are h, the input of each linear layer of the projector, and z. The results show which layer is the best
-    representation, that is, where to cut off the projector: Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine
-    Regularization (2022). The validation or test step must return h (V, N, D), `index` and `projector`; `h_image` (h of
-    images without augmentation) and `label` are used if it returns them. If it returns `fibers`, which the projector
-    then maps in place of h, only h and z are compared. Nothing is trained, and the backbone does not run again.
+    The layers are h, the input of each linear layer of the projector, and z. The results show where to cut off the
+    projector: Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine Regularization (2022). The validation or test
+    step must return h (V, N, D), `index` and `projector`. It may return `label` and `h_image`, h of unaugmented images.
+    If it returns `fibers`, the input of the projector in place of h, only h and z are compared.
 
-    At the end of each validation, or of a test, these files in the run's folder are replaced. `layers.csv` has one row
-    per layer, with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has linear CKA between the L layers,
-    (L, L), NaN if one of the two has collapsed. `representations.npz`, which serves to compare models, has `index`
-    (n,), `label` (n,) and each layer (n, D_l) for n = `sample_size` samples, without augmentation if the step returns
-    `h_image`.
+    At the end of each validation or test, three files in the run's folder are replaced. `layers.csv` has one row per
+    layer, with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has linear CKA between the L layers, (L,
+    L); it is NaN for a layer that maps all samples to one point. `representations.npz` has `index` (n,), `label` (n,)
+    and the outputs of each layer (n, D_l) for `sample_size` samples.
 
     Args:
-        diagnostics: Name -> Metric that computes scalars; each layer gets copies. A Metric can take `h` and `z`, which
-            are both the layer's outputs for the views (V, N, D_l); `h_image` (N, D_l), its outputs for images without
-            augmentation, or else for the first views; `label`, `index`, and other outputs of the step. None: effective
-            rank, alignment and uniformity; alpha-ReQ and intrinsic dimension of `h_image`; with labels, label agreement
-            of the hardest negative.
-        rename: Name of a diagnostic -> {argument of its `update`: name of the tensor that it gets}, such as {"rank":
-            {"h": "h_image"}}.
+        diagnostics: Name -> Metric that computes scalars. Each layer gets copies. In `update`, `h` and `z` are both the
+            layer's outputs for the views (V, N, D_l). `h_image` (N, D_l) are its outputs for unaugmented images, or
+            without them for the first views. `label`, `index` and other outputs of the step are also available. None:
+            effective rank, alignment, uniformity, and of `h_image` alpha-ReQ and intrinsic dimension. Labels add the
+            label agreement of the hardest negative.
+        rename: Name of a diagnostic -> {argument of its `update`: name of the tensor}, such as {"rank": {"h":
+            "h_image"}}.
         stage: "val" or "test", the loop that is observed.
         sample_size: Number of samples in `representations.npz`, chosen by their index.
 
     Raises:
-        ValueError: If `stage` or `sample_size` is out of range; in the loop, if the step returns no h, or one of
+        ValueError: If `stage` or `sample_size` is out of range. In the loop: if the step returns no h, or one of
             several processes gets no batch.
     """
 
@@ -106,17 +104,17 @@ class LayerGeometry(EvaluationCallback):
         self._sample: LayerSample | None = None
 
     def logs(self) -> dict[str, str]:
-        """Map the names of the layers' width and of the CKA between layers to their keys in `quantities`."""
+        """Map the names of results to their keys in `quantities`."""
         return {"layers/width": "width", f"{self.stage}/layer_cka": "layer_cka"}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise a ValueError if another run wrote one of the files."""
+        """Raise a ValueError if a file belongs to another run."""
         super().on_train_start(trainer, pl_module)
         if self.stage == "val":
             self.refuse(trainer, *_FILES)
 
     def watches(self, stage: str) -> bool:
-        """Whether `stage` is the one that this callback observes."""
+        """Whether this callback observes a stage."""
         return stage == self.stage
 
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -124,13 +122,13 @@ class LayerGeometry(EvaluationCallback):
         self._sample = None
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """Pass h of a step through the projector, and update the diagnostics of each layer."""
+        """Update the diagnostics of each layer with a step."""
         if not isinstance(step.outputs, Mapping) or "h" not in step.outputs:
             raise ValueError(f"Expected the {self.stage} step to return `h` for LayerGeometry, but it does not.")
         if (outputs := step.own(step.outputs)) is None:
             return
         with trainer.precision_plugin.forward_context():  # the precision of the step
-            layers, clean = _layers(outputs)
+            layers, clean = _layer_outputs(outputs)
         if self._sample is None:
             self._begin(layers, "label" in outputs, trainer.lightning_module.device)
         assert self._sample is not None
@@ -159,11 +157,10 @@ class LayerGeometry(EvaluationCallback):
         }
         self._sample = LayerSample(len(layers), self.sample_size).to(device)
 
-    def _all_saw(self, trainer: L.Trainer) -> bool:
-        """Return whether the ranks had batches. A ValueError if only some had: these would wait for the others."""
+    def _has_batches(self, trainer: L.Trainer) -> bool:
         saw = torch.tensor(int(self._sample is not None), device=trainer.lightning_module.device)
         count, ranks = int(distributed.all_reduce_sum(saw)), distributed.world_size()
-        if 0 < count < ranks:
+        if 0 < count < ranks:  # ranks with batches would wait for the others
             raise ValueError(
                 f"Expected batches of the {self.stage} set on each of {ranks} processes for LayerGeometry, but "
                 f"{ranks - count} had none."
@@ -172,7 +169,7 @@ class LayerGeometry(EvaluationCallback):
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Compute the results on all ranks, and write them on rank 0."""
-        if not self._all_saw(trainer):
+        if not self._has_batches(trainer):
             return
         assert self._sample is not None
         found = {layer: results(metrics) for layer, metrics in self._metrics.items()}
@@ -212,8 +209,8 @@ def _scalars(found: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
     }
 
 
-def _layers(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return each layer's outputs for the views (V, N, D_l), and for clean images, or else first views, (N, D_l)."""
+def _layer_outputs(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    # for the views (V, N, D_l), and for unaugmented images or else the first views (N, D_l)
     h, views = outputs["h"], len(outputs["h"])
     if "projector" not in outputs:
         return {"h": h}, {"h": outputs.get("h_image", h[0])}

@@ -1,4 +1,4 @@
-"""LinearEvaluation: the same linear classifier on pixels, on the untrained network and on the trained network."""
+"""LinearEvaluation: the same linear classifier on pixels, on the untrained and on the trained network."""
 
 __all__ = ["LinearEvaluation"]
 
@@ -26,34 +26,32 @@ _PROJECTOR = "projector"
 class LinearEvaluation(Evaluation):
     """Fit a multinomial logistic regression on frozen features, before and after training.
 
-    The features are raw pixels, and the network's outputs when the fit begins ("frozen") and when it ends ("trained").
-    A network that is not pretrained has random weights when the fit begins; its batch norms then get statistics of
-    training batches (:func:`calibrated`). Images are not augmented, and each feature is standardised by the training
-    set's mean and deviation. The classifier is fitted on the training split, with all labels or a few per class, and
-    scored on another split. The DataModule must have `unaugmented_dataloader(split)`. The table is written to
-    `linear_evaluation.csv` in the run's folder and into the checkpoint. Rank 0 fits.
+    The features are the pixels, and the network's outputs when a fit begins ("frozen") and ends ("trained"). New batch
+    norms get statistics of training batches first (:func:`calibrated`). Images are not augmented. Features are
+    standardised by the training set's mean and deviation. The classifier is fitted on rank 0, on the training split,
+    and scored on another split. The DataModule must have `unaugmented_dataloader(split)`. The table is written to
+    `linear_evaluation.csv` in the run's folder, and saved in checkpoints.
 
-    With `layers`, the outputs of inner layers of the trained network are scored, too. Rusak et al., Content suppresses
-    style (2022), do so before and after the projector (Table 2), and before its last block (Appendix E). The images
-    pass through the module's `forward`; layers of the projector get its output h.
+    With `layers`, inner layers of the trained network are scored, too. Rusak et al., Content suppresses style (2022),
+    score features before and after the projector (Table 2) and before the last block of a ResNet (Appendix E).
 
     Args:
-        labels_per_class: Numbers of labels per class, each drawn `repeats` times; None in the list: all labels.
+        labels_per_class: Numbers of labels per class. None in the list: all labels.
         split: The split on which accuracy is measured.
-        repeats: Number of draws of the few labels; the table has mean and standard deviation over the draws.
+        repeats: Number of random draws for each number of labels. The table has mean and standard deviation over draws.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Largest number of L-BFGS iterations; the table has the number that the last draw took.
+        max_iter: Largest number of L-BFGS iterations. The table has the iterations of the last draw.
         seed: Seed of the draws.
-        features: Which of "pixels", "frozen" and "trained" are scored; the pixels of large images take the longest.
+        features: Which of "pixels", "frozen" and "trained" are scored. Large images make "pixels" slow.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         layers: Dotted names of submodules of the module, such as "backbone.layer4.1", "projector.0" or "projector".
-            Each returns (N, D), or (N, C, H, W), which is averaged over H and W. They are scored when the fit ends, in
-            one more pass over the splits; with `layers`, `features` may be empty.
-        at: "fit": when a fit begins and ends; "test": at the end of a test, without "frozen".
+            Each returns (N, D), or (N, C, H, W), which is averaged over H and W. The projector gets h, the output of
+            the module's `forward`. With `layers`, `features` may be empty.
+        at: "fit": when a fit begins and ends. "test": at the end of a test, without "frozen".
 
     Raises:
-        ValueError: If an argument is out of range, the DataModule has no `unaugmented_dataloader`, or `layers` name no
-            submodule; when the fit ends, if a layer is not called exactly once in a pass, or returns another shape.
+        ValueError: If an argument is out of range, the DataModule has no `unaugmented_dataloader`, or a layer does not
+            exist. When the fit ends: if a layer is not called exactly once in a pass, or returns another shape.
     """
 
     def __init__(
@@ -88,15 +86,15 @@ class LinearEvaluation(Evaluation):
         self.at = at
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows of the table so far. A resumed run cannot evaluate its untrained network again."""
-        return {"rows": self.rows}
+        """Return the table rows so far."""
+        return {"rows": self.rows}  # a resumed run cannot evaluate its untrained network again
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the rows of a checkpoint."""
+        """Restore the table rows of a checkpoint."""
         self.rows = state_dict["rows"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate pixels and the untrained network, unless the checkpoint already had their rows."""
+        """Evaluate the pixels and the untrained network."""
         super().on_fit_start(trainer, pl_module)
         if self.at == "fit":
             for name in self.layers:
@@ -107,13 +105,13 @@ class LinearEvaluation(Evaluation):
                     self._evaluate(trainer, pl_module, ("frozen",))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate the trained network and its layers, and write the table."""
+        """Evaluate the trained network and its layers."""
         if self.at == "fit":
             self.rows = [row for row in self.rows if row["features"] not in ("trained", *self.layers)]
             self._evaluate_network(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """With `at="test"`, evaluate pixels, the network and its layers, and write the table."""
+        """Evaluate pixels, network and layers if `at` is "test"."""
         super().on_test_end(trainer, pl_module)
         if self.at == "test":
             for name in self.layers:
@@ -125,7 +123,7 @@ class LinearEvaluation(Evaluation):
     def _evaluate_network(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._evaluate(trainer, pl_module, ("trained",))
         if self.layers:
-            self._judge(trainer, pl_module, self.layers, observe=partial(_layers, pl_module, self.layers))
+            self._judge(trainer, pl_module, self.layers, observe=partial(_layer_features, pl_module, self.layers))
 
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, features: Sequence[str]) -> None:
         for name in features:
@@ -185,8 +183,7 @@ def _whole(pl_module: L.LightningModule, name: str, image: Tensor) -> dict[str, 
     return {name: image if name == "pixels" else pl_module(image)}
 
 
-def _layers(pl_module: L.LightningModule, layers: Sequence[str], image: Tensor) -> dict[str, Tensor]:
-    """Return the outputs of the submodules `layers` for a batch of images; those of the projector get h as input."""
+def _layer_features(pl_module: L.LightningModule, layers: Sequence[str], image: Tensor) -> dict[str, Tensor]:
     within = [name for name in layers if name.split(".")[0] == _PROJECTOR]
     found: dict[str, Tensor] = {}
     if before := [name for name in layers if name not in within]:
@@ -195,7 +192,7 @@ def _layers(pl_module: L.LightningModule, layers: Sequence[str], image: Tensor) 
     if within:
         inner = [name.removeprefix(_PROJECTOR).removeprefix(".") for name in within]
         with layer_outputs(pl_module.get_submodule(_PROJECTOR), inner) as run:
-            found |= dict(zip(within, run(pl_module(image)).values(), strict=True))
+            found |= dict(zip(within, run(pl_module(image)).values(), strict=True))  # of h
     return {name: _pooled(name, found[name]) for name in layers}
 
 

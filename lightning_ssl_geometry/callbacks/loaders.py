@@ -1,4 +1,4 @@
-"""Take batches from a module's data loaders, without changing the batches that its training gets."""
+"""Take batches from data loaders without changing the batches of the training."""
 
 __all__ = ["first_batches", "has_validation", "is_repeatable", "on_device", "one_pass", "validation_loader"]
 
@@ -15,20 +15,20 @@ from torch.utils.data import DataLoader, IterableDataset
 
 
 def on_device(batch: Any, trainer: L.Trainer) -> Any:
-    """Convert a batch to the Trainer's precision and move it to the device, as Lightning does."""
+    """Convert a batch to the Trainer's precision, and move it to the Trainer's device."""
     return trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch))
 
 
 def has_validation(host: L.LightningModule) -> bool:
-    """Whether a module defines `validation_step`; its base class may be of `lightning` or of `pytorch_lightning`."""
+    """Whether a module defines `validation_step`."""
+    # by name, for the packages lightning and pytorch_lightning
     return getattr(host.validation_step, "__qualname__", "") != "LightningModule.validation_step"
 
 
 def validation_loader(trainer: L.Trainer) -> Any:
-    """Return the loader of the first validation set, or None. On several processes, each gets its own samples.
+    """Return the loader of the first validation set, or None. Each process gets its own samples.
 
-    It is also found for a module without `validation_step`, whose validation set Lightning ignores. The module's
-    `val_dataloader` may be called and draw random numbers, so the caller must restore the random state.
+    The module's `val_dataloader` may be called and draw random numbers. The caller must restore the random state.
     """
     loaders = trainer.val_dataloaders
     if loaders is not None:
@@ -42,10 +42,9 @@ def validation_loader(trainer: L.Trainer) -> Any:
 
 
 def is_repeatable(loader: Any) -> bool:
-    """Whether reading a loader once more leaves the batches that the training gets unchanged.
+    """Whether a loader can be read once more without changing the batches of the training.
 
-    True for torch's DataLoader of a map-style data set, for the loaders of this package, and for sequences. A
-    generator, a data stream or the loader of another library may be exhausted, or continue at its last position.
+    True for torch's DataLoader of a map-style data set, for loaders of this package, and for sequences.
     """
     if isinstance(loader, DataLoader):
         return not isinstance(loader.dataset, IterableDataset)
@@ -59,21 +58,16 @@ def is_repeatable(loader: Any) -> bool:
 
 
 def one_pass(loader: Any) -> Iterable[Any]:
-    """Return an iterable over all batches, without the loader's persistent workers, which the training uses."""
+    """Return an iterable over all batches. It does not use the persistent workers of the training."""
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         return _again(loader, loader.num_workers)
     return loader
 
 
 def first_batches(loader: Any, count: int) -> Iterator[Any]:
-    """Yield the first batches of a loader, on the CPU, and restore its random generators.
+    """Yield the first `count` batches of a loader, on the CPU. The loader's random generators are restored.
 
-    A torch DataLoader's samples are loaded in this process, so that its workers draw no random numbers. The caller must
-    restore the global random state (:func:`undisturbed`).
-
-    Args:
-        loader: A loader, or several in a list or dict, as Lightning takes them.
-        count: Largest number of batches.
+    `loader` may also be a list or dict. The caller must restore the global random state (:func:`undisturbed`).
     """
     if not isinstance(loader, DataLoader):
         source = CombinedLoader(loader, "max_size_cycle") if isinstance(loader, dict | list | tuple) else loader

@@ -1,8 +1,4 @@
-"""Send vectors as histograms, and the figures of the run's page, to Lightning's loggers.
-
-Only TensorBoardLogger and WandbLogger get them, because Lightning has no common interface for images and histograms.
-All loggers get the scalars. The run's folder and its page have all arrays and figures.
-"""
+"""Send vectors as histograms, and figures as images, to TensorBoardLogger and WandbLogger."""
 
 __all__ = ["log_array", "log_run"]
 
@@ -25,16 +21,9 @@ _MOST = 1e100  # larger values are left out, as in the figures
 
 
 def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
-    """Log a vector as a histogram of its finite values. A vector that is a histogram already is logged unchanged.
+    """Log a vector as a histogram of its finite values, to the loggers of TensorBoard and wandb.
 
-    This takes 3 ms for a spectrum. :func:`log_run` logs a spectrum as a line.
-
-    Args:
-        loggers: Loggers of any kind; only those of TensorBoard and wandb get the histogram.
-        name: Name to log, such as `val/log_spectrum_h`. If it ends in `histogram`, `values` are fractions in bins of
-            equal width over [0, 2], the range of distances between unit vectors.
-        step: The step under which the scalars of this moment are logged.
-        values: (K,).
+    If `name` ends in `histogram`, `values` is a histogram already: fractions in K bins of equal width over [0, 2].
     """
     if not any(map(_shows, loggers)):
         return
@@ -52,15 +41,15 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
 
 
 def log_run(loggers: Sequence[Logger], run: "Run | Path", step: int, *, drawings: "Drawings | None" = None) -> None:
-    """Log the figures of a run's page as images `figures/{name}`, and send its vectors to wandb as tables.
+    """Log the figures of a run's page as images `figures/{name}`, and its vectors as tables.
 
-    The table `geometry/{stage}/{name}` has the rows of the CSV file of this name: epoch, step and values.
+    Only wandb gets tables. The table `geometry/{stage}/{name}` has epoch, step and values, as in the CSV file.
 
     Args:
-        loggers: Loggers of any kind; only those of TensorBoard and wandb get the figures.
-        run: A run as `read_run` returns it, or the path of its folder. A ValueError if the folder holds no run.
-        step: The step under which the images are logged.
-        drawings: Keeps the figures of the run's page, so that each figure is drawn only once.
+        loggers: Loggers of any kind. Only those of TensorBoard and wandb get figures.
+        run: A run from `read_run`, or its folder. A ValueError if the folder holds no run.
+        step: Step to log.
+        drawings: Cache of the figures.
     """
     from lightning_ssl_geometry.report import figures, read_run
 

@@ -1,8 +1,6 @@
-r"""LogisticRegression: a multinomial logistic regression on fixed features, whose accuracy scores a representation.
+r"""LogisticRegression: a multinomial logistic regression that scores fixed features x_n by the labels y_n.
 
 .. math:: \min_{W, b} \; \sum_n -\log \operatorname{softmax}(W x_n + b)_{y_n} + \frac1{2 C} \|W\|_F^2
-
-Sample n has the features x_n and the label y_n.
 """
 
 __all__ = ["LogisticRegression", "Rows", "Score", "Solver", "logistic_regression"]
@@ -27,20 +25,19 @@ class Rows(NamedTuple):
 
 
 class Score(NamedTuple):
-    """The fraction of correct predictions, in [0, 1], and the number of iterations of the fit."""
+    """Accuracy in [0, 1], and the number of iterations of the fit."""
 
     accuracy: float
     iterations: int
 
 
 class LogisticRegression:
-    """Fits a logistic regression on some samples, and returns its accuracy on other samples.
+    """Fits a logistic regression on some samples, and returns its accuracy on others.
 
     Args:
-        solver: "sklearn": scikit-learn's L-BFGS, on the CPU; "full-batch": :func:`logistic_regression`, on the
-            features' device. If both converge, their accuracies agree: at the defaults, within 0.05 points on 2,000 or
-            4,000 rows of 10 classes on the unit sphere in 50 dimensions, not standardised.
-        standardize: Shift and scale each feature to mean 0 and deviation 1 on the samples that are fitted.
+        solver: "sklearn": scikit-learn's L-BFGS, on the CPU. "full-batch": :func:`logistic_regression`, on the
+            features' device. On 4,000 samples of 10 classes in 50 dimensions, their accuracies differ by at most 0.002.
+        standardize: Shift and scale each feature to mean 0 and deviation 1 on the fitted samples.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty, > 0.
         max_iter: Largest number of L-BFGS iterations, >= 1.
         tol: The fit stops when no entry of the gradient of the mean objective exceeds `tol` in absolute value, > 0.
@@ -64,7 +61,7 @@ class LogisticRegression:
         self.tol = tol
 
     def __call__(self, train: Rows, test: Rows) -> Score:
-        """Fit on `train`, which must have at least 2 classes, and return the accuracy on `test`."""
+        """Fit on `train` and score on `test`. A ValueError if `train` has fewer than 2 classes."""
         if (count := len(train.label.unique())) < 2:
             raise ValueError(f"Expected `train` with labels of at least 2 classes, but got {count}.")
         if self.standardize:
@@ -97,15 +94,14 @@ def logistic_regression(
 ) -> tuple[Tensor, Tensor, int]:
     r"""Fit a multinomial logistic regression by L-BFGS on all rows at once, on their device.
 
-    The objective is the cross entropy, summed over the rows, plus :math:`\|W\|_F^2 / (2 C)`. Products with the features
-    are computed in the features' dtype, the rest in float64. Returns W (classes, D) and b (classes,) in float64, and
-    the number of iterations. As in scikit-learn, W and b have one row for two classes: the logit of the second class;
-    the logit of the first is 0.
+    The objective is the sum of the cross entropies plus :math:`\|W\|_F^2 / (2 C)`. Products with the features use the
+    features' dtype, the rest uses float64. Returns W (classes, D), b (classes,) and the number of iterations. For two
+    classes, W and b have one row, the logit of the second class, as in scikit-learn.
 
     Args:
         x: Features, (N, D), of a float dtype.
         label: (N,) int64, from 0 to the number of classes - 1, at least 2 classes.
-        regularization: C, the inverse strength of the penalty on the weights, > 0; intercepts have no penalty.
+        regularization: C, the inverse strength of the penalty on W, > 0. There is no penalty on b.
         max_iter: Largest number of iterations.
         tol: The fit stops when no entry of the gradient of the objective / N exceeds `tol` in absolute value.
 

@@ -1,4 +1,4 @@
-"""EvaluationCallback: handles Lightning's validation and test loops by the same methods."""
+"""EvaluationCallback: base class that handles validation and test by the same methods."""
 
 __all__ = ["EvaluationCallback", "Stage", "Step"]
 
@@ -15,49 +15,45 @@ Stage = Literal["train", "val", "test", "probe"]
 
 
 class Step(NamedTuple):
-    """The outputs and the batch of a step of one of Lightning's loops, and the batch's position in the loaders.
-
-    `loaders` serves to leave out the samples that a sampler repeats. In training it is None, since the model is trained
-    on the repeated samples as well.
-    """
+    """Outputs, batch and position of one step of a Lightning loop."""
 
     outputs: Any
     batch: Any
     batch_idx: int
     dataloader_idx: int = 0
-    loaders: Any = None
+    loaders: Any = None  # None in training, which keeps the samples that a sampler repeats
 
     def own(self, observation: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return `observation` without the samples that a distributed sampler repeats; None if no sample is left."""
+        """Return `observation` without the samples that a distributed sampler repeats, or None if none is left."""
         if self.loaders is None:
             return dict(observation)
         return without_repeats(observation, self.loaders, self.batch_idx, dataloader_idx=self.dataloader_idx)
 
 
 class EvaluationCallback(RunCallback, ABC):
-    """Base for callbacks that treat validation and test alike: a start, steps, and an end."""
+    """Base of callbacks that handle validation and test by the same methods."""
 
     @abstractmethod
     def watches(self, stage: str) -> bool:
-        """Whether this callback observes the steps of a stage, such as "val"."""
+        """Whether this callback observes a stage, such as "val"."""
 
     @abstractmethod
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """React to the start of a pass over the batches of any stage, also of a stage that is not observed."""
+        """Handle the start of a pass over the batches, even of a stage that is not observed."""
 
     @abstractmethod
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """React to a step of an observed stage."""
+        """Handle a step of an observed stage."""
 
     @abstractmethod
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the results at the end of a pass. All ranks call this method, also ranks without a batch."""
+        """Log the results at the end of a pass. All ranks call this method, even ranks without a batch."""
 
     def open(self) -> None:
         """Prepare for a step of an observed stage."""
 
     def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
-        """React to a step of Lightning's sanity check, which does not count as a validation."""
+        """Handle a step of Lightning's sanity check."""
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin a validation."""
@@ -78,11 +74,11 @@ class EvaluationCallback(RunCallback, ABC):
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any
     ) -> None:
-        """Pass a step to :meth:`take`, or in Lightning's sanity check to :meth:`take_sanity_check`."""
+        """Pass a step to :meth:`take`, or to :meth:`take_sanity_check`."""
         self._take("val", trainer, Step(*step, **named))
 
     def on_test_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
-        """Pass a step of a test to :meth:`take`."""
+        """Pass a step to :meth:`take`."""
         self._take("test", trainer, Step(*step, **named))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -95,7 +91,7 @@ class EvaluationCallback(RunCallback, ABC):
         self.end_pass("test", trainer, pl_module)
 
     def end_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call :meth:`end`, if the stage is observed."""
+        """Call :meth:`end` if the stage is observed."""
         if self.watches(stage):
             self.end(stage, trainer, pl_module)
 

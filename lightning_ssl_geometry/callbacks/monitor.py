@@ -1,4 +1,4 @@
-"""GeometryMonitor: a callback that computes diagnostics of a model while it trains."""
+"""GeometryMonitor: computes diagnostics of a model during training."""
 
 __all__ = ["GeometryMonitor", "Stage"]
 
@@ -37,50 +37,44 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class GeometryMonitor(StageCallback):
-    """Compute diagnostics of a model while it trains. The training stays the same, bit for bit on one machine.
+    """Compute diagnostics of a model during training. The training stays bit-identical on one machine.
 
-    A diagnostic is a torchmetrics Metric. The arguments of its `update` name the tensors and modules that it gets, such
-    as h (V, N, D), z (V, N, P), label, index and projector; an argument with a default is optional. Each scalar is
-    logged as `{stage}/{name}`, or `{stage}/{name}_{key}` if the Metric returns a dict, so that `EarlyStopping` and
-    `ModelCheckpoint` can use it. Other results are written to the run's folder. `geometry/{stage}/{name}.csv` gets a
-    row each time that a vector (a spectrum) is computed. `geometry/{stage}/{name}.npz` holds the latest result with
-    more axes (images). `geometry/{stage}/rows_seen.csv` gives the number of samples and views behind each result.
-    `geometry/quantities.json` describes each result by the `quantities` of its Metric, or else by its class. Before the
-    first step, a training batch and a validation batch pass through a copy of the model (:class:`Rehearsal`), so wrong
-    settings raise an error then and not after the first epoch.
+    A diagnostic is a torchmetrics Metric. The argument names of its `update` select the tensors that it gets, such as h
+    (V, N, D), z (V, N, P), label, index and projector. Scalars are logged as `{stage}/{name}`, or
+    `{stage}/{name}_{key}` if the Metric returns a dict. Vectors are appended to `geometry/{stage}/{name}.csv` in the
+    run's folder. Larger arrays replace `geometry/{stage}/{name}.npz`. `geometry/{stage}/rows_seen.csv` has the number
+    of samples and views behind the results, and `geometry/quantities.json` describes them. Before the first step, one
+    training and one validation batch are tried on a copy of the model, so that wrong settings fail early.
 
     Args:
-        diagnostics: Name -> Metric. None: the standard set, without the diagnostics that do not apply to the model's
-            projector.
-        rename: Name of a diagnostic -> {argument of its `update`: name of the tensor that it gets}, such as
-            {"effective_rank_z": {"h": "z"}}.
-        stages: Where to observe. "train": the outputs of training steps; results are computed at the end of the epoch.
-            "val", "test": every batch of the validation or test. "probe": on each process, the same `probe_size`
-            samples of the validation set each time, in eval mode, before the first step (logged at step 0) and at the
-            end of training epochs. Before the first step, batch norms without statistics get those of training batches
-            for this computation (:func:`calibrated`).
-        every_n_steps: Observe every n-th training batch, the first of an epoch included. None: the largest n <= 50 with
-            which an epoch gives at least max(4 D, 1,024) rows (:class:`Filling`). With fewer rows than dimensions, the
-            number of rows limits every matrix rank that is measured.
-        probe_size: Number of samples of "probe", rounded up to whole batches, spread evenly over the validation set.
-        probe_every_n_epochs: Observe "probe" at the end of every n-th epoch, and of the last epoch.
-        name: Part of everything that this monitor logs and writes: `{stage}/{name}/{diagnostic}`. Two monitors of one
-            model need different names if they share stages and diagnostics.
+        diagnostics: Name -> Metric. None: the standard set, as far as it applies to the model's projector.
+        rename: Name of a diagnostic -> {argument of its `update`: name of the tensor}, such as {"effective_rank_z":
+            {"h": "z"}}.
+        stages: Where to observe. "train": training steps, with results at the end of each epoch. "val", "test": every
+            batch of the validation or test. "probe": the same validation samples each time, in eval mode, before the
+            first step (logged at step 0) and after epochs. Before the first step, new batch norms get statistics of
+            training batches (:func:`calibrated`).
+        every_n_steps: Observe every n-th training batch of an epoch, including the first. None: the largest n <= 50
+            with at least max(4 D, 1,024) rows per epoch (:class:`Filling`). No rank exceeds the number of rows.
+        probe_size: Number of "probe" samples per process, evenly spread over the validation set, rounded up to whole
+            batches.
+        probe_every_n_epochs: Observe "probe" after every n-th epoch, and after the last.
+        name: Part of all logged names: `{stage}/{name}/{diagnostic}`. Monitors that share stages and diagnostics need
+            different names.
         on_error: What happens if a diagnostic fails, or h or z is not finite, after a step of the stage has succeeded.
-            "warn": the result is NaN, a warning names the diagnostic, the step and the cause, and training goes on.
-            "raise": a fit ends with that error after the epoch's checkpoints are saved, and an evaluation ends at once.
-            An error in the check before the first step is always raised.
-        **host: For a model that is not of this package, where its h, z, labels and views are: `taps`, `view_layout`,
+            "warn": the result is NaN, with a warning. "raise": a fit ends with the error after the epoch's checkpoints
+            are saved, an evaluation at once. Errors before the first step are always raised.
+        **host: For a model of another package, where its h, z, labels and views are: `taps`, `view_layout`,
             `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`. The stage "probe" takes the
             views or images that `batch_keys` names. With `augment`, all stages use the monitor's own views.
 
     Attributes:
-        seen: Stage -> the number of samples (on all ranks) and of views behind the latest results.
+        seen: Stage -> number of samples (on all ranks) and of views behind the latest results.
 
     Raises:
-        ValueError: If an argument is out of range, `rename` names no argument of an `update`, or a name has a path
-            separator. Before training, also if a diagnostic lacks an input, `taps` names no submodule or one that is
-            never called, shapes do not fit, or a name is logged twice.
+        ValueError: If an argument is out of range, `rename` names an unknown argument, or a name has a path separator.
+            Before training: if a diagnostic lacks an input, a submodule in `taps` does not exist or is never called,
+            shapes do not match, or a name is logged twice.
     """
 
     @by_position(
@@ -134,7 +128,7 @@ class GeometryMonitor(StageCallback):
 
     @property
     def every_n_steps(self) -> int | None:
-        """Every n-th training batch is observed. None: n is chosen in each epoch (:class:`Filling`)."""
+        """The argument `every_n_steps`."""
         return self.filling.every_n_steps
 
     @every_n_steps.setter
@@ -142,7 +136,7 @@ class GeometryMonitor(StageCallback):
         self.filling = Filling(value)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks, and move this callback before those that read the logged scalars."""
+        """Register forward hooks, and find the run's files."""
         super().setup(trainer, pl_module, stage)
         self._begin_run(ArrayFiles(run_files(trainer), trainer.loggers))
         self._readout.restart()
@@ -161,16 +155,16 @@ class GeometryMonitor(StageCallback):
         self._refused: set[str] = set()  # names that another callback logs with another meaning
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the hooks."""
+        """Remove the forward hooks."""
         super().teardown(trainer, pl_module, stage)
         self._probe_loader = None
 
     def start_clean(self) -> None:
-        """Reset what diagnostics remember of earlier results, such as CKADrift's first representations."""
+        """Reset the diagnostics to their state before any fit."""
         self._metrics = {stage: copy.deepcopy(self._diagnostics) for stage in self._metrics}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise a ValueError if another run wrote one of the files; compute the stage "probe" before the first step."""
+        """Observe the stage "probe" before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, arrays=self._names())
         if "probe" in self._metrics and trainer.global_step == 0:
@@ -181,7 +175,7 @@ class GeometryMonitor(StageCallback):
                 logger.log_metrics(scalars | {"epoch": 0}, step=0)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Compute and log the results of the epoch, and of the stage "probe" in every n-th epoch."""
+        """Log the results of the epoch, and observe "probe"."""
         super().on_train_epoch_end(trainer, pl_module)
         done = trainer.current_epoch + 1
         if "probe" in self._metrics and (done % self.probe_every_n_epochs == 0 or done == trainer.max_epochs):
@@ -189,15 +183,15 @@ class GeometryMonitor(StageCallback):
             self.end("probe", trainer, pl_module)
 
     def watches(self, stage: str) -> bool:
-        """Whether the stage is one of `stages`."""
+        """Whether a stage is one of `stages`."""
         return stage in self._metrics
 
     def wants(self, stage: Stage, batch_idx: int) -> bool:
-        """Whether a batch of a stage is observed. In training, this is every n-th batch."""
+        """Whether a batch of a stage is observed."""
         return self.watches(stage) and (stage != "train" or self.filling.wants(batch_idx))
 
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Update copies of the diagnostics with one step, and return the names that they will log."""
+        """Update copies of the diagnostics with one step. Returns the names that they will log."""
         names: set[str] = set()
         entries: dict[str, Declared | None] = {}
         tensors = (value for value in observation.values() if isinstance(value, Tensor))
@@ -225,7 +219,7 @@ class GeometryMonitor(StageCallback):
             )
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Reset the diagnostics of a stage at the start of an epoch or of a pass over its batches."""
+        """Reset the diagnostics of a stage."""
         self._seen[stage] = Seen(0, 0)
         if stage == "train":
             self.filling.begin(trainer.num_training_batches)
@@ -287,14 +281,13 @@ class GeometryMonitor(StageCallback):
         return [(self._logged(stage, name), value) for name, value in results.items() if not value.ndim]
 
     def _declare(self, stage: Stage, found: Mapping[str, Mapping[str, Tensor]], trainer: L.Trainer) -> None:
-        """Record the meaning of new results; a name to which another callback gives another meaning is not logged."""
         entries: dict[str, Declared] = {}
         for name, results in found.items():
             said = {} if self.failures.failed(stage, name) else self._meanings(stage, name, results)
             for logged, entry in said.items():
                 if logged in self._refused:
                     continue
-                self._refused.add(logged)
+                self._refused.add(logged)  # not logged unless the check below passes
                 with self.failures.caught(
                     trainer, self.title, stage, diagnostic=name, lost="It is not logged under that name"
                 ):
@@ -324,12 +317,11 @@ class GeometryMonitor(StageCallback):
                     if (seen := without_repeats(observation, loader, place)) is not None:
                         self.see("probe", trainer, seen, batch_idx=place)
                 if place == 0:
-                    chosen = _spread(loader, -(-self.probe_size // max(rows, 1)))
+                    chosen = _spread_batches(loader, -(-self.probe_size // max(rows, 1)))
                 if place == chosen[-1]:
                     break
 
     def _probe_set(self, trainer: L.Trainer) -> Any:
-        """Return the loader of the stage "probe". The same loader is used for the whole fit."""
         if self._probe_loader is None:
             self._probe_loader = validation_loader(trainer)
         if self._probe_loader is None:
@@ -353,10 +345,10 @@ def _refuse_twins(trainer: L.Trainer) -> None:
                 )
 
 
-def _spread(loader: Any, count: int) -> Sequence[int]:
-    """Return the positions of `count` evenly spaced batches, from 0 on, because a data set may be sorted by class."""
+def _spread_batches(loader: Any, count: int) -> Sequence[int]:
     try:
         length = len(loader)
     except TypeError:  # an iterable data set has no length: take the first batches
         return range(count)
+    # evenly spaced, because a data set may be sorted by class
     return range(length) if count >= length else [place * length // count for place in range(count)]

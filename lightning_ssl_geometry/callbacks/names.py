@@ -1,4 +1,4 @@
-"""Check names that users choose, and that become parts of logged names and of paths."""
+"""Check names that become parts of logged names and of file paths."""
 
 __all__ = ["check_name"]
 
@@ -8,10 +8,10 @@ _LONGEST = 100
 
 
 def check_name(argument: str, *names: str) -> None:
-    """Check that `names`, the values of the argument called `argument`, can be parts of a path.
+    """Check that `names`, the values of the argument `argument`, can be parts of a path.
 
-    A ValueError if a name is empty, ".", "..", "rows_seen" or longer than 100 characters, or has a separator or a
-    character that does not print.
+    A ValueError if a name is empty, ".", "..", "rows_seen" or longer than 100 characters, or has a path separator or a
+    control character.
     """
     for name in names:
         if name == _TAKEN:

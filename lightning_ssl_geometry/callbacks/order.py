@@ -1,4 +1,4 @@
-"""The order of a Trainer's callbacks, and the search for callbacks of a class."""
+"""The order of a Trainer's callbacks."""
 
 __all__ = ["Turn", "callbacks_of", "put_in_order"]
 
@@ -12,7 +12,7 @@ _Kind = TypeVar("_Kind", bound=L.Callback)
 
 
 class Turn(IntEnum):
-    """The group of a callback. The Trainer calls its callbacks in the order of these values."""
+    """Groups of callbacks, in the order in which the Trainer calls them."""
 
     OBSERVES = 0  # logs what EarlyStopping and ModelCheckpoint read
     OTHER = 1  # keeps its position among the callbacks of this group
@@ -21,13 +21,13 @@ class Turn(IntEnum):
 
 
 def put_in_order(trainer: L.Trainer, callback: L.Callback) -> None:
-    """Sort a Trainer's callbacks by their attribute `turn`; `callback` comes first among those with the same value."""
+    """Sort a Trainer's callbacks by their attribute `turn`. `callback` becomes the first of its group."""
     others = [each for each in callbacks_of(trainer, L.Callback) if each is not callback]
     trainer.callbacks = sorted([callback, *others], key=_turn)  # type: ignore[attr-defined]
 
 
 def callbacks_of(trainer: L.Trainer, kind: type[_Kind]) -> list[_Kind]:
-    """List the Trainer's callbacks of a class."""
+    """Return the Trainer's callbacks of a class."""
     found: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     return [callback for callback in found if isinstance(callback, kind)]
 

@@ -1,4 +1,4 @@
-"""Probe: the base of the classifiers that predict labels from h during training, and are scored in validation."""
+"""Probe: base class of classifiers that learn labels from h during training."""
 
 __all__ = ["Probe", "ProbeSettings"]
 
@@ -29,26 +29,25 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class ProbeSettings(TapSettings, total=False):
-    """Keyword arguments of every :class:`Probe`, except its name and the number of classes."""
+    """Keyword arguments of :class:`Probe`, except its name and the number of classes."""
 
     on_error: OnError
 
 
 class Probe(StageCallback):
-    """Base of the classifiers that predict labels from h during training, and are scored in validation.
+    """Base of classifiers that learn labels from h during training. They are scored on the validation set.
 
-    If the module has no `validation_step`, the probe passes the validation set through the module at the end of each
-    epoch, as :class:`GeometryMonitor` does for its stage "probe".
+    If the module has no `validation_step`, the probe passes the validation set through the module after each epoch.
 
     Args:
         name: The accuracy is logged as `val/{name}_accuracy`.
         num_classes: Number of classes. None: the DataModule's `num_classes`.
-        on_error: What happens if a step fails after another step of training or validation has succeeded. "warn": a
-            warning names the step and the cause, the accuracy is NaN, and training goes on. "raise": the fit ends with
-            that error after the epoch's checkpoints are saved.
-        **host: For a model that is not of this package, where its h and labels are: `taps`, `view_layout` and
-            `batch_keys` of :class:`lightning_ssl_geometry.observe.host.Host`. `taps` must name "h", and `batch_keys`
-            "label". If the validation set has images and no views, `batch_keys` names "image" instead of "views".
+        on_error: What happens if a step fails after another step of training or validation has succeeded. "warn": the
+            accuracy is NaN, with a warning. "raise": the fit ends with the error after the epoch's checkpoints are
+            saved.
+        **host: For a model of another package, where its h and labels are: `taps`, `view_layout` and `batch_keys` of
+            :class:`lightning_ssl_geometry.observe.host.Host`. `taps` must name "h", and `batch_keys` "label". If the
+            validation set has images and no views, `batch_keys` names "image" instead of "views".
     """
 
     section: ClassVar[str] = "probes"
@@ -80,11 +79,11 @@ class Probe(StageCallback):
 
     @property
     def state_key(self) -> str:
-        """Key of this probe's state in checkpoints. It contains the name, to tell probes of one class apart."""
+        """Key of this probe's state in checkpoints."""
         return type(self).__qualname__ if self.name == self.default_name else self.title
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks, find the number of classes, and move this callback before those that read the scalars."""
+        """Register forward hooks, and find the number of classes."""
         super().setup(trainer, pl_module, stage)
         found = self.num_classes or getattr(getattr(trainer, "datamodule", None), "num_classes", None)
         if found is None:
@@ -95,25 +94,25 @@ class Probe(StageCallback):
         self._accuracy = MulticlassAccuracy(self._classes, average="micro")
 
     def logs(self) -> dict[str, str]:
-        """Map the names that this probe logs in training and validation to their keys in `quantities`."""
+        """Map the logged names to their keys in `quantities`."""
         return {name: key for stage in self.scalars for name, key in self._logged(stage).items()}
 
     @property
     def part(self) -> str:
-        """A name that distinguishes this probe from others of its class; "" if it has the default name."""
+        """The argument `name`, or "" if it is the default."""
         return "" if self.name == self.default_name else self.name
 
     def watches(self, stage: str) -> bool:
-        """True for "train", in which probes learn, and "val", in which they are scored."""
+        """Whether the stage is "train" or "val"."""
         return stage in ("train", "val")
 
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Check that h and valid labels are there, and return the names that will be logged."""
+        """Check h and labels. Returns the names that will be logged."""
         self._labelled(observation, check=True)
         return set(self._logged(stage))
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Before a validation, reset the accuracy. Before an epoch, reset the count of labels that are out of range."""
+        """Reset the accuracy, or the count of invalid labels."""
         if stage == "val":
             assert self._accuracy is not None
             self._accuracy.to(pl_module.device).reset()
@@ -137,7 +136,7 @@ class Probe(StageCallback):
         self.failures.prove(stage)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the accuracy of a validation. It is NaN if h was not finite, or if a step failed, on any rank."""
+        """Log the accuracy of a validation. It is NaN if a step failed or h was not finite on any rank."""
         if stage != "val":
             self._tell_left_out(trainer)
             return
@@ -154,7 +153,7 @@ class Probe(StageCallback):
         self._accuracy.reset()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """If the module has no `validation_step`, pass the validation set through it here and score the probe."""
+        """Score the probe here if the module has no `validation_step`."""
         super().on_train_epoch_end(trainer, pl_module)
         if has_validation(pl_module):
             return
@@ -184,7 +183,6 @@ class Probe(StageCallback):
             self._accuracy.update(self._predict(h), label)
 
     def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
-        """Return h and the labels. With `check`, a label out of range is a ValueError; this test waits for the GPU."""
         missing = [name for name in ("h", "label") if name not in observation]
         if missing:
             raise ValueError(
@@ -192,7 +190,7 @@ class Probe(StageCallback):
                 f"{', '.join(sorted(observation)) or 'nothing'}. Return it, or name it in `taps` or `batch_keys`."
             )
         label = class_numbers("label", observation["label"])
-        if check and len(label):
+        if check and len(label):  # this waits for the GPU
             low, high = (int(bound) for bound in label.aminmax())
             if low < 0 or high >= self._classes:
                 wrong = low if low < 0 else high
@@ -201,7 +199,6 @@ class Probe(StageCallback):
         return observation["h"], label
 
     def _is_class(self, label: Tensor) -> Tensor:
-        """Return which labels (N,) are from 0 to the number of classes - 1, without waiting for the GPU."""
         return (label >= 0) & (label < self._classes)
 
     def _tell_left_out(self, trainer: L.Trainer) -> None:
@@ -216,8 +213,7 @@ class Probe(StageCallback):
     def _ready(self) -> bool: ...
 
     @abstractmethod
-    def _learn(self, h: Tensor, label: Tensor, pl_module: L.LightningModule) -> None:
-        """Learn from h (V, N, D) of a training step and its labels (N,)."""
+    def _learn(self, h: Tensor, label: Tensor, pl_module: L.LightningModule) -> None: ...
 
     @abstractmethod
     def _predict(self, h: Tensor) -> Tensor: ...

@@ -1,4 +1,4 @@
-"""Online probes: classifiers that predict labels from h, while the model is trained without labels."""
+"""Online probes: classifiers that learn labels from h while the model trains without labels."""
 
 __all__ = ["KNNProbe", "LinearProbe"]
 
@@ -24,19 +24,19 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class LinearProbe(Probe):
-    """A linear classifier on h, which is trained beside the model and has no effect on it.
+    """A linear classifier on h that trains beside the model. It has no effect on the model.
 
-    It logs `val/linear_probe_accuracy` and `train/linear_probe_loss`, the mean over the global batch, in which every
-    view is a sample. The probe keeps its own weights and optimizer state, so the keys of the model's checkpoints stay
-    the same. A resumed run continues with the classifier of its checkpoint. Otherwise each fit starts a new classifier.
+    It logs `val/linear_probe_accuracy`, and `train/linear_probe_loss`, the mean over the global batch, where each view
+    is a sample. Weights and optimizer state are saved in checkpoints, under the callback's own key. Each new fit starts
+    a new classifier. A resumed fit continues with the saved one.
 
     Args:
         num_classes: Number of classes. None: the DataModule's `num_classes`.
         optimizer: Makes the optimizer. None: Adam with learning rate 1e-2.
-        name: The logged names begin with it; two probes of one model need different names.
-        **settings: The arguments of :class:`Probe`: `on_error`, and for a model that is not of this package `taps`,
-            such as {"h": dotted name of the backbone}, `view_layout`, and `batch_keys`, such as {"label": 1}. With
-            either `on_error`, h that is not finite is skipped in training, and makes the accuracy of a validation NaN.
+        name: Prefix of the logged names. Two probes of one model need different names.
+        **settings: The arguments of :class:`Probe`: `on_error`, and for a model of another package `taps`, such as
+            {"h": dotted name of the backbone}, `view_layout`, and `batch_keys`, such as {"label": 1}. Training skips
+            samples whose h is not finite. In validation, such a sample makes the accuracy NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -77,13 +77,13 @@ class LinearProbe(Probe):
         self._restored: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights and optimizer state; before the first step, the state of the loaded checkpoint or {}."""
+        """Return weights and optimizer state."""
         if self._head is None or self._descent is None:
             return self._restored
         return {"head": self._head.state_dict(), "optimizer": self._descent.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the state until the fit starts, because the device is not known before."""
+        """Keep the state until the fit starts."""
         self._restored, self._head = state_dict, None
 
     def start_clean(self) -> None:
@@ -91,14 +91,14 @@ class LinearProbe(Probe):
         self._head, self._descent, self._restored = None, None, {}
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Take a step with no samples, because the other ranks wait for this rank's gradients."""
+        """Take a step without samples. The other ranks wait for this rank's gradients."""
         if stage == "train" and self._head is not None:
             weight = self._head.weight
             h = weight.new_zeros(1, 0, weight.shape[1])
             self._learn(h, torch.zeros(0, dtype=torch.int64, device=weight.device), trainer.lightning_module)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Build the classifier from a checkpoint's state, if there is one."""
+        """Build the classifier if a checkpoint was loaded."""
         super().on_fit_start(trainer, pl_module)
         if self._restored:
             self._build(self._restored["head"]["weight"].shape[1], pl_module.device)
@@ -147,20 +147,19 @@ class LinearProbe(Probe):
 class KNNProbe(Probe):
     """Predicts labels by a weighted vote of the nearest neighbours in cosine similarity (Wu et al., 2018).
 
-    It logs `val/knn_probe_accuracy`. The neighbours come from a bank: h of the first views of the last `bank_size`
-    training samples of the epoch, over all ranks. The bank needs no further forward pass, and is emptied at the start
-    of each epoch. Memory, in float32 on the training device: bank_size x D, twice that during a validation, and
-    chunk_size x bank_size while predicting.
+    It logs `val/knn_probe_accuracy`. The neighbours are from a bank: h of the first views of the last `bank_size`
+    training samples of the epoch, over all ranks. The bank is emptied at the start of each epoch. Memory, in float32 on
+    the training device: bank_size x D, twice that during a validation, and chunk_size x bank_size for predictions.
 
     Args:
-        k: Number of neighbours, >= 1; the whole bank if it has fewer samples.
+        k: Number of neighbours, >= 1. A smaller bank is used as a whole.
         temperature: A vote has the weight exp(similarity / temperature), > 0.
         bank_size: Number of samples in the bank, >= 1.
         chunk_size: Number of validation samples that are compared with the bank at once, >= 1.
         num_classes: Number of classes. None: the DataModule's `num_classes`.
-        name: The logged names begin with it; two probes of one model need different names.
-        **settings: The arguments of :class:`Probe`: `on_error`, `taps`, `view_layout` and `batch_keys`. With either
-            `on_error`, h that is not finite makes the accuracy NaN.
+        name: Prefix of the logged names. Two probes of one model need different names.
+        **settings: The arguments of :class:`Probe`: `on_error`, `taps`, `view_layout` and `batch_keys`. If h is not
+            finite, the accuracy is NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -205,7 +204,7 @@ class KNNProbe(Probe):
         self._bank, self._gathered = [], None
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Empty the bank at the start of an epoch, or gather it from all ranks at the start of a validation."""
+        """Empty the bank before an epoch. Gather it from all ranks before a validation."""
         super().begin(stage, trainer, pl_module)
         if stage == "train":
             self._bank.clear()

@@ -1,4 +1,4 @@
-"""The file `geometry/quantities.json`, which describes what a run logs and writes."""
+"""The file `geometry/quantities.json`, which describes all results of a run."""
 
 __all__ = ["NAME", "QuantitiesFile", "host_entries", "meaning", "meanings"]
 
@@ -24,10 +24,10 @@ _STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), 
 
 
 class QuantitiesFile:
-    """Collects descriptions of logged names (:class:`Declared`), and writes them to `geometry/quantities.json`.
+    """Collects the descriptions of logged names, and writes them to `geometry/quantities.json`.
 
-    They come from the Trainer's callbacks, its LightningModule, and the file as an earlier part of the run wrote it. If
-    several describe one name, a callback counts first, then the module, then the file.
+    A description is a :class:`Declared`. It comes from a callback, from the LightningModule, or from the file of an
+    earlier part of the run. If several describe one name, the first in this order is used.
 
     Args:
         files: The files of the run.
@@ -44,13 +44,13 @@ class QuantitiesFile:
         self._warned: set[str] = set()
 
     def restart(self) -> None:
-        """Forget all descriptions before another run of the Trainer. The file keeps them."""
+        """Forget all descriptions, for the next run of the Trainer. The file keeps them."""
         self._earlier, self._host, self._said, self._text, self._waits = {}, {}, {}, None, False
         self._warned, self._silent = set(), set()
 
     def carry(self, folder: Path) -> None:
-        """Add the descriptions in `folder`, the folder of the run that is resumed."""
-        found, failed, notes = _read(folder / NAME)
+        """Add the descriptions of an earlier part of the run, which are in `folder`."""
+        found, failed, notes = _descriptions(folder / NAME)
         self._earlier |= found
         if failed:
             rank_zero_warn(f"{folder / NAME} could not be read: {failed}. The run goes on without what it held.")
@@ -58,24 +58,21 @@ class QuantitiesFile:
             rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
     def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Collect descriptions of the module and the callbacks; a ValueError if two callbacks differ for one name."""
+        """Collect descriptions of the module and the callbacks. A ValueError if two callbacks differ in one name."""
         self._host = dict(host)
         self._take(said)
         self._waits = True
 
     def write(self) -> None:
-        """Write the descriptions that :meth:`expect` collected. A second call does nothing."""
+        """Write the descriptions that :meth:`expect` collected, once."""
         if self._waits:
             self._write()
 
     def check(self, callback: L.Callback, entries: Mapping[str, Declared | None]) -> None:
-        """Raise a ValueError if another callback describes one of the names differently.
+        """Raise a ValueError if another callback describes a name differently.
 
-        Args:
-            callback: The callback that logs the names.
-            entries: Logged name -> description, or None if the callback has no description for the name. None is an
-                error if another callback describes the name. Otherwise the name has no description from then on, even
-                if an earlier part of the run described it.
+        The values of `entries` are descriptions by logged name. None means that `callback` has no description. A
+        description by another callback is then an error. Without an error, the name loses its earlier description.
         """
         others = merged(*(said for other, said in self._said.items() if other != id(callback)))
         merged(others, {name: entry for name, entry in entries.items() if entry})
@@ -86,7 +83,7 @@ class QuantitiesFile:
         self._silent |= {name for name, entry in entries.items() if entry is None}
 
     def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Add descriptions from callbacks, and write the file if it changes; a ValueError if two differ for a name."""
+        """Add descriptions of callbacks, and update the file. A ValueError if two differ in one name."""
         self._take(said)
         self._write()
 
@@ -101,7 +98,7 @@ class QuantitiesFile:
             return
         path = self.files.path(NAME)
         if self._text is None and NAME in self.files.names:
-            self._earlier |= _own(path)
+            self._earlier |= _own_descriptions(path)
         silent = {name: undeclared(name) for name in sorted(self._silent & self._earlier.keys())}
         whole = resumed(self._earlier, silent | self._host | merged(*self._said.values()))
         self._warn(whole)
@@ -126,15 +123,11 @@ class QuantitiesFile:
 
 
 def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:
-    """Return the description of one result of a Metric; None if its `quantities` describe only other results.
+    """Return the description of one result of a Metric, or None if its `quantities` do not have the key.
 
-    If the Metric has no `quantities`, the title of the description consists of the Metric's class and the key.
-
-    Args:
-        thing: The Metric. A ValueError if its `quantities` do not map keys to Quantity.
-        key: Key of the result in the Metric's dict; "" for a single result.
-        space: Name of the tensor that the Metric gets, such as "h" or "z"; "" if unknown.
-        width: Number of dimensions of that tensor.
+    `key` is the result's key in the Metric's dict, or "". `space` is the name of the tensor that the Metric gets, such
+    as "h", or "". `width` is the tensor's number of dimensions. Without `quantities`, the title is the class name and
+    the key. Raises a ValueError if `quantities` do not map keys to Quantity.
     """
     quantities = quantities_of(thing)
     if getattr(thing, "quantities", None):
@@ -157,14 +150,10 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
 
 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
-    """Return the descriptions that a callback or module gives for its logs and files, by logged name.
+    """Return descriptions of the logs and files of a callback or module, by logged name.
 
-    Args:
-        thing: The callback or module, with `quantities` and perhaps `section`. Each description names the class whose
-            body has `quantities`, even if `thing` is of a derived class.
-        names: Logged name -> key in `quantities`; names with other keys are left out.
-        section: The section of the page, if `thing` has no `section`.
-        part: A name that distinguishes `thing` from other objects of its class.
+    `names` maps logged names to keys in `quantities`; unknown keys are omitted. `section` is the default section of the
+    page. `part` distinguishes `thing` from others of its class.
     """
     quantities = quantities_of(thing)
     if not isinstance(quantities, Mapping):  # another library's attribute of the same name
@@ -179,7 +168,7 @@ def meanings(thing: object, names: Mapping[str, str], section: str = "other", pa
 
 
 def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
-    """Return the descriptions of a module's own scalars, for the stages in which the Trainer now runs."""
+    """Return descriptions of the scalars that a module logs in the Trainer's current stages."""
     quantities = quantities_of(host)
     keys = list(quantities) if isinstance(quantities, Mapping) else []
     stages = _STAGES.get(trainer.state.fn, ()) if trainer.state.fn else ()
@@ -192,9 +181,8 @@ def _entry(kind: type, key: str, quantity: Quantity, *, section: str, **about: A
     return Declared(quantity=quantity, section=section, diagnostic=kind.__name__, key=key, **about)
 
 
-def _own(path: Path) -> dict[str, Declared]:
-    """Read the run's own file. If it is damaged, warn, rename it, and return the readable descriptions."""
-    found, failed, notes = _read(path)
+def _own_descriptions(path: Path) -> dict[str, Declared]:
+    found, failed, notes = _descriptions(path)
     if failed:
         rank_zero_warn(f"{path} could not be read: {failed}. It is now {set_aside(path)}; the run goes on without it.")
     if notes:
@@ -205,8 +193,8 @@ def _own(path: Path) -> dict[str, Declared]:
     return found
 
 
-def _read(path: Path) -> tuple[dict[str, Declared], str, str]:
-    """Return the descriptions in a file, why it is unreadable, and notes on descriptions that were left out."""
+def _descriptions(path: Path) -> tuple[dict[str, Declared], str, str]:
+    # with the reason why a file is unreadable, and notes on entries that were left out
     try:
         found, notes = read_manifest(path.read_text(encoding="utf-8")) if path.exists() else ({}, [])
     except (ValueError, RecursionError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Compute diagnostics on all ranks together, even if some ranks had no data."""
+"""Compute diagnostics on all ranks together, even if some ranks have no data."""
 
 __all__ = ["Readout", "Seen", "gather_rows"]
 
@@ -16,7 +16,7 @@ from lightning_ssl_geometry.observe.feed import by_key
 
 
 class Seen(NamedTuple):
-    """The number of samples on all ranks and the number of views behind a result; 0 views if there are no samples."""
+    """Number of samples on all ranks, and number of views (0 without samples)."""
 
     samples: int
     views: int
@@ -25,13 +25,12 @@ class Seen(NamedTuple):
 class Readout:
     """Computes and resets the diagnostics of a callback. All ranks must call it, in the same order.
 
-    The ranks first tell each other which diagnostics have data, so that no rank waits for a rank without data. Ranks
-    with data compute the result together, and the others receive it. If a diagnostic failed on any rank, its result is
-    NaN on all ranks.
+    Ranks with data compute a result together, and the other ranks receive it. If a diagnostic failed on any rank, its
+    result is NaN on all ranks.
 
     Args:
         title: Name of the callback in messages.
-        failures: Knows which diagnostics failed on this rank.
+        failures: The failures of diagnostics on this rank.
     """
 
     def __init__(self, title: str, failures: Failures) -> None:
@@ -41,7 +40,7 @@ class Readout:
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def restart(self) -> None:
-        """Forget the process groups, because another run of the Trainer has its own."""
+        """Forget the process groups, for the next run of the Trainer."""
         self._groups = {}
 
     def __call__(
@@ -53,7 +52,7 @@ class Readout:
             + [list(seen)],
             device=trainer.lightning_module.device,
         )
-        ranks = distributed.gather(status[None]).cpu()  # (R, K + 1, 2)
+        ranks = distributed.gather(status[None]).cpu()  # (R, K + 1, 2), so that no rank waits for one without data
         found: dict[str, dict[str, Tensor]] = {}
         for place, (name, metric) in enumerate(metrics.items()):
             saw, failed = ranks[:, place].bool().unbind(1)
@@ -103,13 +102,7 @@ class Readout:
 
 
 def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the rows of all ranks, by name, in the order of the ranks, on the CPU.
-
-    Args:
-        trainer: The Trainer of the run.
-        rows: The rows of this rank: tensors with the same names on all ranks; empty if it has no rows. All ranks must
-            call this function.
-    """
+    """Concatenate the rows of all ranks, by name, on the CPU. `rows` may be empty. All ranks must call this."""
     has = distributed.gather(torch.tensor([int(bool(rows))], device=trainer.lightning_module.device)).tolist()
     if not any(has):
         return {}

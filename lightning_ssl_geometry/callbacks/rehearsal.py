@@ -1,4 +1,4 @@
-"""Try one batch of training and validation before the first step, so that wrong settings fail at once."""
+"""Try one training and one validation batch before the first step, so that wrong settings fail early."""
 
 __all__ = ["Rehearsal"]
 
@@ -31,16 +31,14 @@ _HOST = "the module itself"
 
 
 class Rehearsal:
-    """Tries the monitors and probes of a Trainer on one batch, with a copy of the LightningModule.
+    """Tries monitors and probes on one batch, with a copy of the LightningModule.
 
-    Before the first step, the first training batch passes through `training_step` of the copy, and a validation batch
-    through its `validation_step`. The callbacks check the outputs: hooks, labels, views and diagnostics must fit, and
-    no name may be logged twice. Module, loaders and random state stay as they were. If the module cannot be copied or
-    has manual optimization, or if the validation loader may not repeat its batches, the first step of the module itself
-    is checked instead.
+    Before the first step, the copy takes one training step and one validation step. The callbacks check hooks, labels,
+    views, diagnostics and logged names. Module, loaders and random state stay unchanged. If a copy cannot take the
+    step, the first step of the module itself is checked instead.
 
     Args:
-        callback: The callback that asks for the trial; all others of the Trainer are tried together with it.
+        callback: The callback that starts the trial. All monitors and probes of the Trainer are tried together.
     """
 
     def __init__(self, callback: "StageCallback") -> None:
@@ -48,21 +46,17 @@ class Rehearsal:
         self.done: set[str] = set()
 
     def restart(self) -> None:
-        """Allow another trial, for another run of the Trainer."""
+        """Allow another trial, for the next run of the Trainer."""
         self.done = set()
 
     def training(self, trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int) -> None:
         """Try the training step with the first batch."""
-        if callbacks := _due(trainer, self.callback, "train"):
+        if callbacks := _to_try(trainer, self.callback, "train"):
             _rehearse(trainer, host, "train", batch=batch, batch_idx=batch_idx, callbacks=callbacks)
 
     def validation(self, trainer: L.Trainer, host: L.LightningModule) -> None:
-        """Try the validation with its first batch, unless Lightning's sanity check did so already.
-
-        The batch passes through the validation step of a copy of the module. If the module has no such step, the batch
-        passes through the module itself.
-        """
-        if trainer.limit_val_batches == 0 or not (callbacks := _due(trainer, self.callback, "val")):
+        """Try the first validation batch, unless Lightning's sanity check did so already."""
+        if trainer.limit_val_batches == 0 or not (callbacks := _to_try(trainer, self.callback, "val")):
             return
         stepped = has_validation(host)
         callbacks = [each for each in callbacks if stepped or each.looks_itself]
@@ -82,11 +76,10 @@ class Rehearsal:
         """Check the outputs of a step of Lightning's sanity check."""
         if self.callback.watches("val") and "val" not in self.done:
             self.done.add("val")
-            _observed(trainer, "val", step, callbacks=[self.callback], logged=set())
+            _try_outputs(trainer, "val", step, callbacks=[self.callback], logged=set())
 
 
-def _due(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["StageCallback"]:
-    """Return the callbacks to try for a stage; [] if they were tried already."""
+def _to_try(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["StageCallback"]:
     from lightning_ssl_geometry.callbacks.stage import StageCallback
 
     if stage in asking.rehearsal.done:
@@ -108,26 +101,25 @@ def _rehearse(
 ) -> None:
     for callback in callbacks:
         callback.observer.open()
-    taken = _step(trainer, host, stage, batch=batch, batch_idx=batch_idx)
+    taken = _step_of_copy(trainer, host, stage, batch=batch, batch_idx=batch_idx)
     if taken is None:
         for callback in callbacks:
             callback.observer.cancel()
         return
     outputs, logged = taken
-    _observed(trainer, stage, Step(outputs, batch, batch_idx), callbacks=callbacks, logged=logged)
+    _try_outputs(trainer, stage, Step(outputs, batch, batch_idx), callbacks=callbacks, logged=logged)
 
 
 def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, *, callbacks: list["StageCallback"]) -> None:
     for callback in callbacks:
-        with _named(callback, "val"), undisturbed(host):
+        with _errors_named(callback, "val"), undisturbed(host):
             callback.rehearse(callback.observer.look(host, batch, trainer, stage="val"), "val")
         callback.observer.restart("val")
 
 
-def _step(
+def _step_of_copy(
     trainer: L.Trainer, host: L.LightningModule, stage: str, *, batch: Any, batch_idx: int
 ) -> tuple[Any, set[str]] | None:
-    """Return outputs and logged names of a copy's step; None if it fails, because the module's own step fails later."""
     try:
         twin = HostCopy(trainer, host)
         if not twin.can_step(stage):
@@ -141,10 +133,9 @@ def _step(
         return None
 
 
-def _observed(
+def _try_outputs(
     trainer: L.Trainer, stage: str, step: Step, *, callbacks: list["StageCallback"], logged: set[str]
 ) -> None:
-    """Check the outputs of a step with each callback; a ValueError if a name would be logged twice."""
     owner = dict.fromkeys(logged, _HOST)
     for callback in callbacks:
         for name in sorted(_rehearsed(callback, trainer, stage, step=step)):
@@ -157,9 +148,8 @@ def _observed(
 
 
 def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, step: Step) -> set[str]:
-    """Check the outputs of a step with a callback, and return the names that it will log."""
     names: set[str] = set()
-    with _named(callback, stage):
+    with _errors_named(callback, stage):
         seen = callback.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage)
         names = callback.rehearse(seen, stage)
         callback.failures.prove(stage)
@@ -168,11 +158,10 @@ def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, ste
 
 
 @contextmanager
-def _named(callback: "StageCallback", stage: str) -> Iterator[None]:
-    """Name callback and stage in an error; ignore values that are not finite, unless `on_error` is "raise"."""
+def _errors_named(callback: "StageCallback", stage: str) -> Iterator[None]:
     try:
         yield
-    except NotFiniteError as error:
+    except NotFiniteError as error:  # wrong settings are not the cause
         if callback.failures.on_error == "raise":
             raise ValueError(_message(callback, stage, error)) from error
     except Exception as error:

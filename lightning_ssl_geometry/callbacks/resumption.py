@@ -1,4 +1,4 @@
-"""Save the scalars that a fit has not logged yet in its checkpoint, and log them when the fit is resumed."""
+"""Save the scalars that are not logged yet in a checkpoint, and log them when the fit is resumed."""
 
 __all__ = ["resume", "unlogged"]
 
@@ -22,20 +22,15 @@ from lightning_ssl_geometry.report.files import attempt, read_table
 
 
 def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint must hold so that a resumed fit logs every scalar, and logs it once.
+    """Return what a checkpoint must hold so that a resumed fit logs every scalar exactly once.
 
-    ModelCheckpoint saves at the end of an epoch or a batch, before the loggers get the scalars of that epoch or batch.
-    A resumed fit does not compute them again, so they would be lost if the fit is killed in between.
-
-    If a signal makes Lightning save in the middle of a batch, the resumed fit repeats this batch. Lightning 2.6 then
-    counts it twice and would log all later scalars one step too late, so the count in `checkpoint` is corrected.
-
-    Returns:
-        `logged`, the first step whose scalars a resumed fit computes itself; `within_epoch`, whether the epoch has
-        further batches; `scalars` by name, and `scalars_step`, their step.
+    `logged` is the first step whose scalars a resumed fit computes. `within_epoch` is true if the epoch has further
+    batches. `scalars` are the scalars that are not logged yet, by name, and `scalars_step` is their step.
     """
     if trainer.state.fn != TrainerFn.FITTING:
         return {}
+    # ModelCheckpoint saves at the end of an epoch or batch, before the loggers get its scalars. A resumed fit does not
+    # compute them again.
     loop: Any = trainer.fit_loop.epoch_loop
     epoch: Any = trainer.fit_loop.epoch_progress.total
     count, batch = loop._batches_that_stepped, loop.batch_progress.total
@@ -44,6 +39,7 @@ def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
     current = loop.batch_progress.current
     within = {"within_epoch": current.processed > 0 and epoch.processed < epoch.ready and not _all_done(loop)}
     if batch.processed < batch.ready and not loop._should_accumulate():
+        # A signal saved in the middle of a batch, which the resumed fit repeats. Lightning 2.6 would count it twice.
         checkpoint["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"] = count - 1
     if batch.completed < batch.processed:  # saved at the end of a batch
         logs = connector.should_update_logs and not loop._should_accumulate()
@@ -66,16 +62,14 @@ def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:
 
 
 def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, loaded: Mapping[str, Any]) -> None:
-    """Move aside what was written after the checkpoint, record the resume, and log the scalars of the checkpoint.
+    """Continue the files of a run from a checkpoint, and log the scalars that the checkpoint holds.
 
-    Args:
-        trainer: The Trainer, whose loggers continue. A ValueError if the folder's metrics.csv is of another run.
-        files: Files of the resumed run.
-        quantities: Descriptions of what the resumed run logs; those of the earlier run are added.
-        loaded: What the earlier run saved in the checkpoint, with `step` and `epoch`.
+    `loaded` is the run's entry of the checkpoint, with `step` and `epoch`. Files and rows from after the checkpoint are
+    moved to another folder. Descriptions of the earlier run are added to `quantities`. Raises a ValueError if
+    metrics.csv belongs to another run.
     """
     assert files.folder is not None
-    earlier = _earlier(trainer, loaded)
+    earlier = _earlier_folder(trainer, loaded)
     logged = int(loaded.get("logged", loaded["step"]))
     tables = [each for each in trainer.loggers if isinstance(each, CSVLogger)]
     if same(earlier, files.folder):
@@ -143,11 +137,10 @@ def _say_deleted(tables: Sequence[CSVLogger], folder: Path, logged: int) -> None
             )
 
 
-def _earlier(trainer: L.Trainer, loaded: Mapping[str, Any]) -> Path | None:
-    """Return the folder of the resumed run. If its recorded folder was moved, it is two levels above the checkpoint."""
+def _earlier_folder(trainer: L.Trainer, loaded: Mapping[str, Any]) -> Path | None:
     named = [Path(loaded["folder"])] if "folder" in loaded else []
     near = [Path(trainer.ckpt_path).resolve().parent.parent] if trainer.ckpt_path else []
-    for folder in [*named, *near]:
+    for folder in [*named, *near]:  # a run whose folder was moved is found by its checkpoint
         if _run_of(folder) == loaded.get("run") and any((folder / name).exists() for name in (HISTORY, "metrics.csv")):
             return folder
     return named[0] if named else None

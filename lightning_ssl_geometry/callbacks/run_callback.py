@@ -1,4 +1,4 @@
-"""RunCallback: the base of the callbacks that write files. They share one run, its folder and its checkpoint entry."""
+"""RunCallback: base class of callbacks that write to the folder of a run."""
 
 __all__ = ["RunCallback", "run_files", "run_folder", "starts_anew"]
 
@@ -27,31 +27,31 @@ _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 
 
 class RunCallback(L.Callback):
-    """Base of the callbacks that write to the run's folder. A subclass that overrides a hook must call `super()`.
+    """Base of callbacks that write to the run's folder. A subclass that overrides a hook must call `super()`.
 
-    `geometry/quantities.json` describes what a run logs and writes. A callback describes its results by the attribute
-    `quantities` and :meth:`logs`, or by :meth:`declare`. A LightningModule describes its scalars by `quantities`, whose
-    keys are their names without the stage, such as "loss" for "val/loss".
+    `geometry/quantities.json` describes the results of a run. A callback describes its results by `quantities` and
+    :meth:`logs`, or by :meth:`declare`. A LightningModule describes its scalars by `quantities`, with keys such as
+    "loss" for "val/loss".
     """
 
     _quantities: QuantitiesFile | None = None
 
     @property
     def part(self) -> str:
-        """A name that distinguishes this callback from others of its class; "" if there is only one."""
+        """Name that distinguishes this callback from others of its class, or ""."""
         return ""
 
     def logs(self) -> dict[str, str]:
-        """Map each name that this callback always logs or writes to its key in the class's `quantities`."""
+        """Map each logged name or file to its key in `quantities`."""
         return {}
 
     def declare(self, entries: Mapping[str, Declared]) -> None:
-        """Add descriptions of results, by logged name; a ValueError if another callback describes one differently."""
+        """Add descriptions by logged name. A ValueError if another callback describes one of them differently."""
         if self._quantities is not None:
             self._quantities.declare({self: entries})
 
     def check(self, entries: Mapping[str, Declared | None]) -> None:
-        """Raise a ValueError if another callback describes a name differently than `entries` (None: not at all)."""
+        """Raise a ValueError if another callback describes a name differently. An entry None is no description."""
         if self._quantities is not None:
             self._quantities.check(self, entries)
 
@@ -65,35 +65,35 @@ class RunCallback(L.Callback):
         _LOADED.pop(trainer, None)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise a ValueError if the folder has scalars of another run, unless a checkpoint is loaded."""
+        """Raise a ValueError if metrics.csv belongs to another run."""
         if trainer not in _LOADED and not trainer.strategy.restore_checkpoint_after_setup and trainer.global_step == 0:
-            self.refuse(trainer, NAME, *["metrics.csv"] * _is_table(trainer))
+            self.refuse(trainer, NAME, *["metrics.csv"] * _has_resumable_table(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Start the run's record, or continue it from the loaded checkpoint, and collect the descriptions."""
-        _begin(trainer)
+        """Start or continue the record of the run."""
+        _begin_once(trainer)
         self.refuse(trainer, NAME)
         _expect(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write record and descriptions even if a finished run was resumed, in which no training starts."""
-        _begin(trainer)
+        """Write the record, even if no training step was left."""
+        _begin_once(trainer)
         _expect(trainer, pl_module)
         self._write_meanings()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write the descriptions after the first step, so that a fit that fails earlier leaves no file."""
-        self._write_meanings()
+        """Write the descriptions after the first step."""
+        self._write_meanings()  # a fit that fails earlier leaves no file
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Collect the descriptions, if the validation is not part of a fit."""
+        """Collect the descriptions before a separate validation."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             _expect(trainer, pl_module)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the descriptions, if the validation is not part of a fit."""
+        """Write the descriptions after a separate validation."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             self._write_meanings()
 
@@ -110,24 +110,22 @@ class RunCallback(L.Callback):
             self._quantities.write()
 
     def refuse(self, trainer: L.Trainer, *names: str, arrays: Iterable[str] = ()) -> None:
-        """Raise a ValueError, on all ranks together, if one of these files exists and is of another run.
+        """Raise a ValueError, on all ranks, if one of these files belongs to another run.
 
-        Args:
-            trainer: The Trainer of the run. If it resumes an earlier run, the files of that run are allowed.
-            names: Names of files in the run's folder.
-            arrays: Names of diagnostics with their stage, such as "val/log_spectrum_h".
+        `names` are files in the run's folder, `arrays` diagnostics with their stage, such as "val/log_spectrum_h".
+        Files of a run that this run resumes are allowed.
         """
-        _together(trainer, partial(run_files(trainer).check, *names, arrays=arrays))
+        _on_rank_zero(trainer, partial(run_files(trainer).check, *names, arrays=arrays))
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Save the run's id, folder and file names, and the scalars that are not logged yet."""
+        """Save the run's id, folder, file names and unlogged scalars."""
         files = run_files(trainer)
         if _KEY not in checkpoint and files.folder is not None:
             own = {"run": files.run, "folder": str(files.folder.resolve()), "files": sorted(files.names)}
             checkpoint[_KEY] = own | unlogged(trainer, checkpoint)
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take over the files of the run that wrote the checkpoint, if that run wrote to this folder."""
+        """Continue the checkpoint's run if it wrote to this folder."""
         state = checkpoint.get(_KEY, {})
         if state:
             run_files(trainer).adopt(state)
@@ -136,12 +134,8 @@ class RunCallback(L.Callback):
 
 
 def starts_anew(trainer: L.Trainer, stage: str) -> bool:
-    """Whether a fit starts at step 0, so that `setup` must clear what an earlier fit left in the callback.
-
-    Lightning calls `setup` before it loads the callbacks' state from a checkpoint. A Trainer that has already made
-    steps continues its fit.
-    """
-    return stage == "fit" and trainer.global_step == 0
+    """Whether a fit starts at step 0. Then a callback's `setup` must clear the state of an earlier fit."""
+    return stage == "fit" and trainer.global_step == 0  # `setup` comes before the callbacks' state is loaded
 
 
 class _Run(NamedTuple):
@@ -150,9 +144,9 @@ class _Run(NamedTuple):
 
 
 def run_files(trainer: L.Trainer) -> RunFiles:
-    """Return the files of a Trainer's run. All callbacks get the same object, and so do Trainers with the same logger.
+    """Return the files of a Trainer's run. Trainers with the same logger share one object.
 
-    All ranks must make the first call together; :class:`RunCallback` does so in `setup`.
+    All ranks must make the first call together. :class:`RunCallback` makes it in `setup`.
     """
     return _run(trainer).files
 
@@ -177,16 +171,15 @@ def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
 
 
 def run_folder(trainer: L.Trainer) -> Path | None:
-    """Return the folder of the run's files; None without a logger, and with `fast_dev_run`.
+    """Return the folder of a Trainer's run, or None without a logger or with `fast_dev_run`.
 
-    It is the `log_dir` of the first CSVLogger. Without a CSVLogger it is `save_dir/name/version` of the first logger,
-    where ModelCheckpoint has its folder `checkpoints`. All ranks must make the first call together.
+    It is the `log_dir` of the first CSVLogger, or else `save_dir/name/version` of the first logger. All ranks must make
+    the first call together.
     """
     return run_files(trainer).folder
 
 
-def _is_table(trainer: L.Trainer) -> bool:
-    """Whether a ResumableCSVLogger writes metrics.csv in the run's folder."""
+def _has_resumable_table(trainer: L.Trainer) -> bool:
     folder, tables = run_folder(trainer), [each for each in trainer.loggers if isinstance(each, ResumableCSVLogger)]
     return any(same(Path(table.log_dir), folder) for table in tables)
 
@@ -198,16 +191,15 @@ def _folder(trainer: L.Trainer, logger: Any) -> str:
     return os.path.join(logger.save_dir or trainer.default_root_dir, str(logger.name), version)
 
 
-def _begin(trainer: L.Trainer) -> None:
-    """Start the record of a run, or continue it from the loaded checkpoint, once per fit."""
+def _begin_once(trainer: L.Trainer) -> None:
     (files, quantities), loaded = _run(trainer), _LOADED.pop(trainer, None)
     if _BEGUN.get(trainer) or files.folder is None:
         return
     _BEGUN[trainer] = True
     if loaded is not None:
-        _together(trainer, partial(resume, trainer, files, quantities=quantities, loaded=loaded))
+        _on_rank_zero(trainer, partial(resume, trainer, files, quantities=quantities, loaded=loaded))
     elif trainer.global_step == 0:
-        _together(trainer, partial(_start, trainer, files))
+        _on_rank_zero(trainer, partial(_start, trainer, files))
 
 
 def _start(trainer: L.Trainer, files: RunFiles) -> None:
@@ -219,14 +211,13 @@ def _start(trainer: L.Trainer, files: RunFiles) -> None:
     files.rewind(0)
 
 
-def _together(trainer: L.Trainer, action: Callable[[], None]) -> None:
-    """Call `action` on rank 0. If it fails, raise its error on all ranks, so that no rank waits for rank 0."""
+def _on_rank_zero(trainer: L.Trainer, action: Callable[[], None]) -> None:
     found: Exception | None = None
     if trainer.is_global_zero:
         try:
             action()
         except (ValueError, OSError) as error:
             found = error
-    found = trainer.strategy.broadcast(found)
+    found = trainer.strategy.broadcast(found)  # no rank waits for a rank 0 that failed
     if found is not None:
         raise found

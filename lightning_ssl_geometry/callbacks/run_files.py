@@ -1,8 +1,7 @@
 """The files of a run, and the record of which run wrote them.
 
-`history.json` in the run's folder holds an id of the run, the files that it wrote, and from which checkpoints it was
-resumed. Only that run, or a run that resumes it, overwrites, shortens or removes these files. Checkpoints hold the id,
-the folder and the files, so that a resumed run knows its earlier part, even if it writes to another folder.
+`history.json` has the id of a run, its files, and its resumptions. Only that run, or a run that resumes it, changes or
+removes these files. Checkpoints also hold the id, the folder and the files.
 """
 
 __all__ = ["HISTORY", "RunFiles", "same"]
@@ -29,10 +28,10 @@ HISTORY = "history.json"
 
 
 class RunFiles:
-    """Writes the files of a run into its folder, on rank 0. If there is no folder, nothing is written.
+    """Writes the files of a run into its folder, on rank 0. Without a folder, nothing is written.
 
-    An error of the file system, such as a full disk, is a warning, once for each file. Training goes on, and the file
-    keeps its old contents.
+    A file-system error, such as a full disk, gives one warning per file. Training goes on, and the file keeps its
+    contents.
 
     Args:
         folder: The run's own folder, or None.
@@ -57,12 +56,10 @@ class RunFiles:
         return self.folder / name
 
     def check(self, *names: str, arrays: Iterable[str] = ()) -> None:
-        """Raise a ValueError if a file exists that neither this run nor the run that it resumes wrote.
+        """Raise a ValueError if a file exists that belongs to another run.
 
-        Args:
-            names: Names of files in the run's folder.
-            arrays: Names of diagnostics with their stage, such as "val/log_spectrum_h". Their files in `geometry/` are
-                checked, also those of further results, such as "val/log_spectrum_h_clean".
+        `names` are files in the run's folder. `arrays` are diagnostics with their stage, such as "val/log_spectrum_h";
+        all files of their results are checked.
         """
         found = [file for array in arrays for file in self._array_files(array)]
         for name in (*names, *found):
@@ -79,7 +76,7 @@ class RunFiles:
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[BinaryIO]:
-        """Yield a buffer. After the block, write its contents to the file, if this rank and run may write it."""
+        """Yield a buffer. After the block, its contents replace the file if this run may write it."""
         memory = io.BytesIO()
         yield memory
         if self._may_write(name):
@@ -89,9 +86,9 @@ class RunFiles:
                     file.write(memory.getbuffer())
 
     def append(self, name: str, header: Sequence[object], row: Sequence[object]) -> None:
-        """Append a row to a CSV file. A new file gets the header first.
+        """Append a row to a CSV file, or create the file with the header and the row.
 
-        If the disk is full, the row is written with the next row. A ValueError if the file's header has another length.
+        If the disk is full, the row waits for the next call. A ValueError if the header's length has changed.
         """
         if not self._may_write(name):
             return
@@ -112,7 +109,7 @@ class RunFiles:
             del self._waiting[name]
 
     def own(self, name: str) -> None:
-        """Record a file that the run's logger writes; a ValueError if the file belongs to another run."""
+        """Record a file that the run's logger writes. A ValueError if it belongs to another run."""
         self.check(name)
         with self.or_warn(name):
             self.claim(name)
@@ -134,7 +131,7 @@ class RunFiles:
             file.write((json.dumps(record, indent=2) + "\n").encode())
 
     def adopt(self, state: Mapping[str, Any]) -> None:
-        """Continue the run whose record is `state`, with its id and files, if that run wrote to this folder."""
+        """Continue the run with the record `state` if it wrote to this folder."""
         if not self.writes or not same(Path(state["folder"]), self.folder):
             return
         record = self._record()
@@ -146,9 +143,9 @@ class RunFiles:
                 self.save()
 
     def rewind(self, step: int) -> None:
-        """Move what this run wrote to `geometry/` after `step` optimizer steps to a folder `superseded-*`.
+        """Move files and rows in `geometry/` from after `step` optimizer steps to a folder `superseded-*`.
 
-        With step 0, before training, all files are moved. An unreadable file is renamed, with a warning.
+        With step 0, all files are moved. An unreadable file is renamed, with a warning.
         """
         for name in sorted(self.names) if self.writes else []:
             path = self.path(name)
@@ -163,7 +160,7 @@ class RunFiles:
                     rank_zero_warn(f"{path} could not be read: {error}. It is now {aside}; the run goes on without it.")
 
     def aside(self, name: str) -> Path:
-        """Return the path in the folder `superseded-*` to which a file, or its replaced rows, are moved."""
+        """Return the path in the folder `superseded-*` to which a file or its rows are moved."""
         if self._superseded is None:
             number = 1
             while self.path(f"superseded-{number}").exists():
@@ -172,7 +169,7 @@ class RunFiles:
         return self._superseded / name
 
     def reopen(self) -> None:
-        """Begin another fit, whose replaced files go to a new folder `superseded-*`."""
+        """Begin another fit, with a new folder `superseded-*`."""
         self._superseded = None
         self._waiting.clear()
 
@@ -190,7 +187,7 @@ class RunFiles:
 
     @contextmanager
     def or_warn(self, name: str) -> Iterator[None]:
-        """Turn a file-system error in the block into a warning, once for each file."""
+        """Turn a file-system error in the block into one warning per file."""
         try:
             yield
         except OSError as error:
@@ -224,7 +221,7 @@ class RunFiles:
 
 
 def same(folder: Path | None, other: Path | None) -> bool:
-    """Whether both paths lead to the same folder; False if one of them is None."""
+    """Whether both paths lead to the same folder. False if one of them is None."""
     return folder is not None and other is not None and folder.resolve() == other.resolve()
 
 

@@ -1,4 +1,4 @@
-"""RunReport: writes a record of the run, and at its end a page, and prints a table."""
+"""RunReport: writes a record and a page of the run, and prints a table."""
 
 __all__ = ["RunReport"]
 
@@ -30,21 +30,19 @@ Kind = Literal["fit", "diagnosis"]
 class RunReport(RunCallback):
     """Write `run.json` (model, data, command, seed, versions, machine, status), and a report when a fit ends.
 
-    `run.json` is written when the fit starts, and again when it ends, fails or is interrupted. The report is
-    `report.html` in the run's folder, one page without outside resources, made from the tables of Lightning's
-    CSVLogger. The command `ssl-geometry report RUN` writes the same page. Only rank 0 writes.
+    `run.json` is written when the fit starts, and again when it ends, fails or is interrupted. The report is the page
+    `report.html` in the run's folder, made from the tables of Lightning's CSVLogger. `ssl-geometry report RUN` writes
+    the same page. Only rank 0 writes.
 
     Args:
         page: Write the page.
         table: Print the summary table and the path of the page.
-        kind: "fit": report training runs. "diagnosis": report `Trainer.test` of a model that is not trained here, and
-            no fit.
-        about: Further entries for `run.json`, such as {"checkpoint": "x.ckpt"}; they replace entries of the same name.
-        figures: Send the page's figures to the Trainer's TensorBoardLogger or WandbLogger, and to wandb also the
-            vectors.
+        kind: "fit": report fits. "diagnosis": report `Trainer.test` of a model that is not trained here.
+        about: Further entries for `run.json`, such as {"checkpoint": "x.ckpt"}. They replace entries of the same name.
+        figures: Send the page's figures to TensorBoardLogger and WandbLogger, and the vectors to wandb.
 
     Raises:
-        ValueError: If `kind` is unknown; when the run starts, if the Trainer has no CSVLogger.
+        ValueError: If `kind` is unknown, or if the Trainer has no CSVLogger when the run starts.
     """
 
     turn: ClassVar[Turn] = Turn.REPORTS
@@ -74,37 +72,37 @@ class RunReport(RunCallback):
         put_in_order(trainer, self)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write `run.json`, unless the checkpoint is loaded later than this hook."""
+        """Write `run.json`."""
         super().on_fit_start(trainer, pl_module)
         if self.kind == "fit" and not trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write `run.json` here if the checkpoint is loaded late: before that, the owner of the files is not known."""
-        super().on_train_start(trainer, pl_module)
+        """Write `run.json` if the checkpoint is loaded late."""
+        super().on_train_start(trainer, pl_module)  # before that, the owner of the files is not known
         if self.kind == "fit" and trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write `run.json` again, and the page, and print the table."""
+        """Write the report."""
         super().on_fit_end(trainer, pl_module)
         if self.kind == "fit":
             self._end(trainer, "finished")
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write `run.json`, if `kind` is "diagnosis"."""
+        """Write `run.json` if `kind` is "diagnosis"."""
         super().on_test_start(trainer, pl_module)
         if self.kind == "diagnosis":
             self._begin(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write `run.json` again, and the page, and print the table, if `kind` is "diagnosis"."""
+        """Write the report if `kind` is "diagnosis"."""
         super().on_test_end(trainer, pl_module)
         if self.kind == "diagnosis":
             self._end(trainer, "finished")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Write the report from what was logged so far. An error in the report does not hide the original error."""
+        """Write the report of a run that failed."""
         try:
             if not self._record and not self._begin_late(trainer, pl_module):
                 return
@@ -127,7 +125,6 @@ class RunReport(RunCallback):
         self._write(trainer, "running")
 
     def _begin_late(self, trainer: L.Trainer, pl_module: L.LightningModule) -> bool:
-        """Make the record of a fit that failed before it started, without other ranks; return whether there is one."""
         loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
         if self._ended or self.kind != "fit" or trainer.state.fn != "fit" or not loggers:
             return False
@@ -141,11 +138,11 @@ class RunReport(RunCallback):
         return True
 
     def _end(self, trainer: L.Trainer, status: str) -> None:
-        with _warned("what the loggers hold"):
+        with _errors_warned("what the loggers hold"):
             for logger in trainer.loggers:
                 logger.save()
         self._record["ended"] = _now()
-        with _warned("run.json"):
+        with _errors_warned("run.json"):
             self._write(trainer, status)
         self._record, self._ended = {}, True  # a later failure does not belong to this run
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -165,20 +162,20 @@ class RunReport(RunCallback):
             return
         console, drawings = Console(), Drawings()
         run: Run | None = None
-        with _warned("the report of this run"):
+        with _errors_warned("the report of this run"):
             run = read_run(folder)
         if run is None:
             return
-        with _warned("the table of this run"):
+        with _errors_warned("the table of this run"):
             if self.table:
                 console.print(summary_table(run) if logged else Text(run.name, style="bold"))
                 if run.notes:
                     console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
-        with _warned(folder / "report.html"):
+        with _errors_warned(folder / "report.html"):
             if self.page:
                 page = write_report(run, drawings=drawings)
                 console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)
-        with _warned("the figures to the loggers"):
+        with _errors_warned("the figures to the loggers"):
             if self.figures:
                 log_run(trainer.loggers, run, max(trainer.global_step - 1, 0), drawings=drawings)
 
@@ -190,8 +187,7 @@ class RunReport(RunCallback):
 
 
 @contextmanager
-def _warned(what: str | Path) -> Iterator[None]:
-    """Turn an error in the block into a warning, because a run that ended well must not fail because of its report."""
+def _errors_warned(what: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # from a full disk, matplotlib or a logger; the rest must still be written

@@ -1,4 +1,4 @@
-"""EmbeddingSnapshots: the embeddings of the validation set at chosen iterations."""
+"""EmbeddingSnapshots: saves the embeddings of the validation set at chosen training steps."""
 
 __all__ = ["EmbeddingSnapshots"]
 
@@ -27,25 +27,25 @@ _FILE = "embeddings.npz"
 
 
 class EmbeddingSnapshots(RunCallback):
-    """Save the embeddings of a whole validation set at chosen training steps.
+    """Save the embeddings z of the whole validation set at chosen training steps.
 
-    At each of these steps, the set passes through the module in eval mode. Before the first step, batch norm gets
-    statistics of training batches (:func:`calibrated`). The callback does not change the training. `embeddings.npz` in
-    the run's folder has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, if the set has labels, `label`
-    (n,), sorted by `index`. z is the embedding of the sample without augmentation (`z_image`) if the module returns it,
-    else that of the first view. A checkpoint holds the embeddings so far.
+    The set passes through the module in eval mode. Before the first step, new batch norms get statistics of training
+    batches (:func:`calibrated`). The training does not change. `embeddings.npz` in the run's folder has `iteration`
+    (K,), `z` (K, n, P) in float32, `index` (n,) and, if known, `label` (n,), sorted by `index`. z is `z_image`, the
+    embedding of the unaugmented sample, if the module returns it, else that of the first view. Checkpoints hold the
+    embeddings so far.
 
     Args:
-        iterations: Numbers of optimizer steps done; 0 is before the first step.
-        **host: For a module that is not of this package, where its z and its views are: `taps`, `view_layout`,
-            `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`.
+        iterations: Numbers of optimizer steps done. 0 is before the first step.
+        **host: For a module of another package, where its z and its views are: `taps`, `view_layout`, `batch_keys` and
+            `augment` of :class:`lightning_ssl_geometry.observe.host.Host`.
 
     Attributes:
         kept: Iteration -> {"z": (n, P), "index": (n,), "label": (n,)}.
 
     Raises:
-        ValueError: If `iterations` is empty or holds a negative number or the same number twice; in training, if there
-            is no validation set, or the module returns no z.
+        ValueError: If `iterations` is empty, or has a negative number or a duplicate. In training: if there is no
+            validation set, or the module returns no z.
     """
 
     @by_position("taps", "view_layout", "batch_keys", "augment")
@@ -60,18 +60,18 @@ class EmbeddingSnapshots(RunCallback):
         self.kept: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks on the submodules in `taps`, and forget the embeddings of an earlier fit."""
+        """Register forward hooks, and forget an earlier fit."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.kept = {}
         self.observer.attach(pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the hooks on the submodules."""
+        """Remove the forward hooks."""
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Save the embeddings if `iterations` has the number of steps done; drop those of later steps."""
+        """Save the embeddings if the first step is one of `iterations`."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, _FILE)
         done = trainer.global_step
@@ -81,12 +81,12 @@ class EmbeddingSnapshots(RunCallback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save the embeddings if the number of steps is one of `iterations`."""
+        """Save the embeddings if the step is one of `iterations`."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch=batch, batch_idx=batch_idx)
         self._keep(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Warn if some `iterations` were not reached, or were skipped by a module with several steps per batch."""
+        """Warn if some `iterations` were not reached or were skipped."""
         if missed := [step for step in self.iterations if step not in self.kept]:
             done = trainer.global_step
             rank_zero_warn(f"Training ended after {done} iterations: no embeddings are kept of {missed}.")

@@ -1,4 +1,4 @@
-"""StageCallback: the hooks, the error handling and the trial before the first step of the monitor and the probes."""
+"""StageCallback: base class of the monitor and the probes."""
 
 __all__ = ["StageCallback"]
 
@@ -17,13 +17,13 @@ from lightning_ssl_geometry.observe.undisturbed import undisturbed
 
 
 class StageCallback(EvaluationCallback):
-    """Base of the monitor and the probes: gets h, z, labels, ... of each step of training, validation and test.
+    """Base of the monitor and the probes. It gets h, z, labels and other tensors of each step.
 
-    Before the first step of a fit, all such callbacks of the Trainer are tried together on one batch
-    (:class:`Rehearsal`). A fit from step 0 resets the callback before Lightning loads its state from a checkpoint.
+    Before the first step of a fit, all monitors and probes of the Trainer are tried on one batch (:class:`Rehearsal`).
+    A fit from step 0 resets the callback.
 
     Args:
-        observer: Makes a mapping with h, z, label, ... from a step (the observation).
+        observer: Returns the tensors of a step by name (the observation).
         on_error: What happens if a step fails after another step of the stage has succeeded: see :class:`Failures`.
     """
 
@@ -44,18 +44,18 @@ class StageCallback(EvaluationCallback):
 
     @abstractmethod
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Try an observation without a lasting effect; return the names that it logs, or raise a ValueError."""
+        """Try an observation without lasting effects. Returns the names that will be logged, or raises a ValueError."""
 
     @abstractmethod
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """React to the start of an epoch, or of a pass over the batches of another observed stage."""
+        """Handle the start of an epoch, or of a validation or test."""
 
     @abstractmethod
     def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
-        """React to the observation (h, z, label, ...) of a step."""
+        """Handle the observation of a step: h, z, label and others by name."""
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """If the observation failed on this rank, do what the other ranks wait for in :meth:`see`."""
+        """Handle a step that failed on this rank, while the other ranks are in :meth:`see`."""
 
     def start_clean(self) -> None:
         """Forget the state of an earlier fit."""
@@ -65,7 +65,7 @@ class StageCallback(EvaluationCallback):
         return self.watches(stage)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register the hooks, and move this callback before those that read the logged scalars."""
+        """Register forward hooks on the model."""
         super().setup(trainer, pl_module, stage)
         self.observer.attach(pl_module)
         self.failures.restart()
@@ -76,23 +76,23 @@ class StageCallback(EvaluationCallback):
             self.start_clean()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the hooks."""
+        """Remove the forward hooks."""
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Try the validation with one batch."""
+        """Try one validation batch."""
         super().on_train_start(trainer, pl_module)
         self.rehearsal.validation(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch, or raise an error that was postponed until the previous epoch's checkpoints were saved."""
+        """Begin an epoch, or raise an error of the previous epoch."""
         self.failures.raise_pending()
         self._begin_epoch(trainer, pl_module)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Try the fit's first batch, and prepare for a step. A fit resumed within an epoch begins that epoch here."""
+        """Try the first batch of the fit, and prepare for a step."""
         if not self._epoch_begun:
             self._begin_epoch(trainer, pl_module)
         self.rehearsal.training(trainer, pl_module, batch, batch_idx=batch_idx)
@@ -100,7 +100,7 @@ class StageCallback(EvaluationCallback):
             self.open()
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
-        """Pass the outputs of the step, or what the hooks on submodules recorded, to :meth:`take`."""
+        """Pass a step to :meth:`take`."""
         taken = Step(*step, **named)
         super().on_train_batch_end(trainer, pl_module, taken.outputs, batch=taken.batch, batch_idx=taken.batch_idx)
         if self.wants("train", taken.batch_idx):
@@ -114,7 +114,7 @@ class StageCallback(EvaluationCallback):
         self.end_pass("train", trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise an error that was postponed until the last checkpoints were saved."""
+        """Raise an error of the last epoch."""
         super().on_fit_end(trainer, pl_module)
         self.failures.raise_pending()
 
@@ -126,11 +126,11 @@ class StageCallback(EvaluationCallback):
             self.begin(stage, trainer, pl_module)
 
     def open(self) -> None:
-        """Start to record the outputs of the submodules in `taps`."""
+        """Start to record the outputs of hooked submodules."""
         self.observer.open()
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """Make the observation of a step, and pass it to :meth:`see`, or call :meth:`miss` if that fails."""
+        """Make the observation of a step, and pass it to :meth:`see`. If that fails, call :meth:`miss`."""
         failed, seen = True, None
         with self.failures.caught(trainer, self.title, stage):
             seen = step.own(self.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage))
@@ -145,7 +145,7 @@ class StageCallback(EvaluationCallback):
         self.rehearsal.sanity_check(trainer, step)
 
     def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Return the observation of a step. With `augment`, make views and pass them through the module first."""
+        """Return the observation of a step. With `augment`, views are made and passed through the module first."""
         if self.observer.augment is None:
             return self.observer.close(outputs, batch, trainer, stage=stage)
         with undisturbed(trainer.lightning_module):

@@ -1,4 +1,4 @@
-"""Diagnose a network on any images, without training it: from a run, a checkpoint, timm or your own code."""
+"""Diagnose a network without training it: a run of this package, a checkpoint, a timm model or your own module."""
 
 __all__ = [
     "DiagnosedModel",

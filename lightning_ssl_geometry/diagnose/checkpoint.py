@@ -15,15 +15,14 @@ from torch import Tensor, nn
 def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", ignore: Sequence[str] = ()) -> None:
     """Load a state dict from a file into a network, in place.
 
-    The file is always read with `weights_only=True`, because a pickle could otherwise run any code.
+    The file is read with `weights_only=True`, so no code in it can run.
 
     Args:
         network: The network that gets the weights. The file must have all keys of its state dict.
-        checkpoint: A file of `torch.save` or of Lightning, with a mapping from keys to tensors: the whole file, or its
-            entry `state_dict`, `model` or `model_state_dict`.
-        prefix: Beginning of the network's keys in the file, such as "backbone."; it is cut off, and keys without it are
-            ignored.
-        ignore: Beginnings of further keys to ignore, after the prefix is cut off, such as "fc.".
+        checkpoint: A file of `torch.save` or of Lightning. The file is a state dict, or has one under the key
+            `state_dict`, `model_state_dict` or `model`.
+        prefix: Prefix of the network's keys in the file, such as "backbone.". It is removed. Other keys are ignored.
+        ignore: Prefixes of further keys to ignore, such as "fc.". They are compared after `prefix` is removed.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -75,7 +74,7 @@ _ADVICE = (
 
 
 def _reason(error: Exception) -> str:
-    """Return why torch could not read a file; torch's own message hides the reason among advice."""
+    # torch's own message hides the reason among advice
     if named := re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error)):
         return (
             f"holds {named[1]}, which is no tensor and no plain container: the file is a pickle of Python objects "

@@ -34,7 +34,7 @@ class _ShortHelp(DefaultHelpFormatter):
 
 
 def run(args: Sequence[str]) -> None:
-    """Run `ssl-geometry diagnose` with the options `args`; a wrong option ends it with a message."""
+    """Run `ssl-geometry diagnose` with the command-line options `args`. Exits with a message if an option is wrong."""
     parser = _parser()
     given = list(args)
     options = parser.parse_args(given)

@@ -1,4 +1,4 @@
-"""Compare several diagnoses of the same images."""
+"""Compare diagnoses of several models on the same images."""
 
 __all__ = ["compare", "is_diagnosis", "similarity"]
 
@@ -20,12 +20,12 @@ _FILE = "representations.npz"
 
 
 def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h") -> Path:
-    """Write a page that compares diagnoses by every diagnostic, layer by layer, and by the CKA between the models.
+    """Write a page that compares models by their diagnostics, by layer, and by the CKA between their representations.
 
     Args:
-        diagnoses: Name of the model -> folder of its diagnosis.
-        output: Path of the page. It is returned.
-        layer: The layer whose representations CKA compares; its width may differ between models.
+        diagnoses: Name of a model -> folder of its diagnosis.
+        output: Path of the page. It is also returned.
+        layer: The layer whose representations CKA compares. Its width may differ between models.
 
     Raises:
         FileNotFoundError: If a folder has no `representations.npz`.
@@ -39,10 +39,10 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
-    """Return the linear CKA (M, M) between the M models' outputs of `layer` for the same samples, in [0, 1].
+    """Return the linear CKA between M models on the same samples, (M, M), in [0, 1].
 
-    An entry is NaN if one of its models has the same output for all samples. Arguments and errors are those of
-    :func:`compare`.
+    The outputs of `layer` are compared. CKA with a model that maps all samples to the same output is NaN. Raises the
+    errors of :func:`compare`.
     """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
     seen = {name: _data(Path(folder)) for name, folder in diagnoses.items()}
@@ -63,7 +63,7 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
 
 
 def is_diagnosis(folder: Path) -> bool:
-    """Whether a folder holds a diagnosis, not a training run, whose representations are of other samples."""
+    """Whether a folder holds the diagnosis of a model, and not a training run."""
     return (folder / _FILE).is_file() and _record(folder).get("kind") == "diagnosis"
 
 
@@ -79,7 +79,6 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:
-    """Return the indices (n,) of the samples, ascending, and their representations (n, D)."""
     path = folder / _FILE
     if not path.is_file():
         raise FileNotFoundError(f"Expected a diagnosis of {name!r} in {folder}, but it has no {_FILE}.")

@@ -1,4 +1,4 @@
-"""DiagnosedModel: a network on which diagnostics run without training."""
+"""DiagnosedModel: makes any network a LightningModule for diagnostics."""
 
 __all__ = ["DiagnosedModel"]
 
@@ -18,22 +18,23 @@ _NAMES = ("views", "image", "label", "coarse_label", "index")
 
 
 class DiagnosedModel(L.LightningModule):
-    """Any network, as a LightningModule for diagnostics: a backbone maps images to h, and a projector maps h to z.
+    """Makes any network a LightningModule for diagnostics. A backbone maps images to h, a projector maps h to z.
 
     Args:
-        network: Any `torch.nn.Module` that contains the backbone and any projector. If `backbone` is given, the
-            `forward` of `network` is not called.
-        backbone: Dotted name of the submodule of `network` that maps images (N, C, H, W) to h (N, D) or (N, D, 1, 1).
-            None: `network` itself.
-        layer: Dotted name of a submodule of the backbone, such as "avgpool". Its output is h; None: the backbone's.
-        projector: Dotted name of the submodule of `network` that maps h to z (N, P).
+        network: Any `torch.nn.Module` that contains the backbone, and the projector if there is one. If `backbone` is
+            given, the `forward` of `network` is not called.
+        backbone: Dotted name of the submodule that maps images (N, C, H, W) to h (N, D) or (N, D, 1, 1). None:
+            `network` itself.
+        layer: Dotted name of a submodule of the backbone whose output is h, such as "avgpool". None: the output of the
+            backbone is h.
+        projector: Dotted name of the submodule that maps h to z (N, P).
         batch_keys: Where a batch holds "views", "image", "label" and "index": keys, positions or dotted paths, such as
             {"label": 1}. Batches of this package need no `batch_keys`.
-        augment: Makes two views of the images of a batch without views. It is called with (image, index, epoch).
+        augment: Makes two views of the images if a batch has no views. It is called with (image, index, epoch).
 
     Raises:
-        ValueError: If there is no submodule with a given name, or `batch_keys` has an unknown key; in the forward pass,
-            if h or z has a wrong shape, a batch has neither views nor images, or `augment` cannot take the images.
+        ValueError: If a submodule does not exist, or `batch_keys` has an unknown key. In the forward pass: if h or z
+            has a wrong shape, if a batch has neither views nor images, or if `augment` cannot take the images.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class DiagnosedModel(L.LightningModule):
         return self.reader.batch_keys
 
     def forward(self, x: Tensor) -> Tensor:
-        """Represent images: (N, C, H, W) to h (N, D)."""
+        """Map images (N, C, H, W) to h (N, D)."""
         try:
             return self._represent(x)
         except (AssertionError, RuntimeError) as error:  # how networks refuse a size
@@ -76,11 +77,11 @@ class DiagnosedModel(L.LightningModule):
             return _rows(self.layer, run(x)[self.layer], len(x))
 
     def on_test_epoch_start(self) -> None:
-        """Restart at 0 the indices that samples get if a batch has none."""
+        """Number samples without an index from 0 again."""
         self.reader.restart("test")
 
     def test_step(self, batch: Any, batch_idx: int) -> Observation:
-        """Return h and z of a batch's views and, if it has them, of its images without augmentation."""
+        """Return h and z of the views of a batch, and h of its unaugmented images if it has any."""
         views, found = self._read(batch)
         n = len(found["index"])
         h = self(torch.cat(list(views))).unflatten(0, (-1, n))
@@ -92,7 +93,6 @@ class DiagnosedModel(L.LightningModule):
         return with_clean(observation)  # type: ignore[return-value]
 
     def _read(self, batch: Any) -> tuple[Sequence[Tensor], dict[str, Any]]:
-        """Return the views of a batch, which `augment` makes if there are none, and its other entries with an index."""
         found = self.reader.read(batch, "test")
         has_views = self.reader.has_views(batch, "test")
         if not has_views and ("image" not in found or self.augment is None):

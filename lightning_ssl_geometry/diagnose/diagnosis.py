@@ -1,4 +1,4 @@
-"""The function `diagnose`: one pass over images, without training, that writes a run's folder and its page."""
+"""The function `diagnose`: runs diagnostics on images without training, and writes a folder with a page."""
 
 __all__ = ["diagnose", "folder_of_images"]
 
@@ -42,22 +42,21 @@ def diagnose(
     precision: str = "32-true",
     progress: bool = True,
 ) -> Path:
-    """Run the diagnostics of training on a network, without changing it, and write the page with their results.
+    """Run diagnostics on a network, without changing it, and write a page with the results.
 
     Args:
-        model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W) to h
-            (N, D).
-        data: The diagnostics run on its test set, with batches as a :class:`DiagnosedModel` takes them.
-        output: Each diagnosis gets its own folder `output/name/version_0`, `version_1`, ..., which is returned; the
-            page is `report.html` in it.
+        model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W) to h (N,
+            D).
+        data: DataModule whose test set is diagnosed. :class:`DiagnosedModel` describes its batches.
+        output: The page is `report.html` in the new folder `output/name/version_*`, which is returned.
         name: Name of the model. None: the name of its class.
-        normalization: Mean and standard deviation per channel that normalise images; None: those of `data`. It needs an
-            ImageDataModule.
-        callbacks: The callbacks that run the diagnostics. None: the callback of :func:`diagnosis_monitor` and, for the
-            layers, :class:`lightning_ssl_geometry.callbacks.LayerGeometry`.
-        linear_evaluation: Also fit linear classifiers on the training set's h and on each layer of the projector, and
-            score them on the test set. It needs an ImageDataModule with labels.
-        about: Further entries for the record (`run.json`), such as the checkpoint.
+        normalization: Mean and standard deviation per channel that normalise the images. None: those of `data`. It
+            needs an ImageDataModule.
+        callbacks: The callbacks that run diagnostics. None: :func:`diagnosis_monitor` and
+            :class:`lightning_ssl_geometry.callbacks.LayerGeometry`.
+        linear_evaluation: Also fit linear classifiers on h and on each layer of the projector, with the training set,
+            and score them on the test set. It needs an ImageDataModule with labels.
+        about: Further entries for the record `run.json`, such as the checkpoint.
         config: Text that is saved as `config.yaml`.
         accelerator: Argument of Lightning's Trainer.
         devices: Argument of Lightning's Trainer.
@@ -65,8 +64,8 @@ def diagnose(
         progress: Whether to show a progress bar.
 
     Raises:
-        ValueError: If `normalization` is given for another DataModule or does not fit the channels; if the test set is
-            empty; if labels for `linear_evaluation` are missing; or if the model or a diagnostic raises a ValueError.
+        ValueError: If `normalization` does not fit the data, the test set is empty, or `linear_evaluation` lacks
+            labels. Also if the model or a diagnostic raises a ValueError.
     """
     module = model if isinstance(model, SSLModule | DiagnosedModel) else DiagnosedModel(model)
     if precision in ("16-true", "bf16-true"):
@@ -103,13 +102,14 @@ def diagnose(
 def folder_of_images(
     root: str | Path, image_size: int, batch_size: int, cache: str | Path, channels: int | None = None
 ) -> ImageFolderDataModule:
-    """Make a test set of all images in a folder, or in its subfolder `test`; names of inner folders are the labels.
+    """Return a DataModule whose test set is all images in a folder. Names of subfolders are the labels.
 
     Args:
-        root: The folder. A FileNotFoundError if it does not exist, a ValueError if it has no images.
+        root: The folder. If it has a subfolder `test`, the images are read from there. A FileNotFoundError is raised if
+            the folder does not exist, a ValueError if it has no images.
         image_size: Height and width to which images are resized.
         batch_size: Samples per process.
-        cache: Folder for decoded images; each `root` gets its own subfolder.
+        cache: Folder for decoded images. Each `root` gets its own subfolder.
         channels: 1: convert colours to grey. None: keep the channels of the images.
     """
     if not Path(root).is_dir():
@@ -135,13 +135,12 @@ def _callbacks(projector: nn.Module | None, labels: bool, linear_evaluation: boo
 
 
 def _cuts(projector: nn.Module) -> list[str]:
-    """If the projector is a sequence, return the names of the layers just before each linear layer but the first."""
     name = "projector"
     while not isinstance(projector, nn.Sequential) and len(children := list(projector.named_children())) == 1:
         name, projector = f"{name}.{children[0][0]}", children[0][1]
     layers = list(projector.named_children()) if isinstance(projector, nn.Sequential) else []
     linear = [place for place, (_, layer) in enumerate(layers) if isinstance(layer, nn.Linear)]
-    return [f"{name}.{layers[place - 1][0]}" for place in linear[1:]]
+    return [f"{name}.{layers[place - 1][0]}" for place in linear[1:]]  # the input of the first linear layer is h
 
 
 class _Config(RunCallback):
@@ -159,7 +158,6 @@ class _Config(RunCallback):
 def _normalized(
     data: LightningDataModule, normalization: tuple[Sequence[float], Sequence[float]] | None
 ) -> Iterator[None]:
-    """Inside this block, normalise the images of a DataModule by the given mean and standard deviation."""
     if normalization is None:
         yield
         return
@@ -183,7 +181,6 @@ def _images(data: LightningDataModule, beside: str) -> ImageDataModule:
 
 
 def _labelled(data: LightningDataModule, module: L.LightningModule) -> bool:
-    """Whether the test set has labels; a ValueError if the test set is empty."""
     batch = next(iter(data.test_dataloader()), None)
     if batch is None:
         raise ValueError(f"Expected a test set in {type(data).__name__}, but it is empty.")

@@ -1,4 +1,4 @@
-"""ModelSource: a network from a run of this package, a checkpoint, timm, or any class by its name."""
+"""ModelSource: where the network to diagnose comes from."""
 
 __all__ = ["Loaded", "ModelSource", "source_name"]
 
@@ -22,22 +22,22 @@ from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 
 @dataclass
 class ModelSource:
-    """The network to diagnose. Exactly one of `run`, `timm` and `model` is given, in values that YAML can hold.
+    """The network to diagnose, described by values that YAML can hold. Give exactly one of `run`, `timm` and `model`.
 
     Args:
         run: Folder of a run of `ssl-geometry fit`, whose newest checkpoint is loaded; or a checkpoint in such a folder.
-        timm: timm's name of a network, which is built without its classifier.
-        model: Any LightningModule or other `torch.nn.Module`.
+        timm: timm's name of a network. The network is built without its classifier.
+        model: A LightningModule or another `torch.nn.Module`.
         pretrained: Download and load timm's weights.
         checkpoint: File of the weights for `model` or `timm`.
-        prefix: Beginning of the network's keys in the checkpoint, such as "backbone."; it is cut off.
-        ignore: Beginnings of keys in the checkpoint to ignore, after the prefix is cut off. For timm's networks, the
-            classifier's keys are always ignored.
+        prefix: Prefix of the network's keys in the checkpoint, such as "backbone.". It is removed.
+        ignore: Prefixes of keys in the checkpoint to ignore, compared after `prefix` is removed. The classifier of a
+            timm network is always ignored.
         backbone: Name of the submodule that maps images to h.
         layer: Name of a submodule of the backbone whose output is h. None: the backbone's output is h.
         projector: Name of the submodule that maps h to z.
-        mean: Mean per channel by which images are normalised. None: the mean known for timm's pretrained weights or the
-            run's training data; if there is none, as with your own `checkpoint`, the mean of the diagnosed data.
+        mean: Mean per channel for normalising images. None: the mean of timm's pretrained weights or of the run's
+            training data. If neither is known, the mean of the diagnosed data.
         std: Standard deviation per channel, given together with `mean`.
         batch_keys: Where a batch holds views, image, label and index, as in DiagnosedModel.
 
@@ -72,7 +72,7 @@ class ModelSource:
 
     @property
     def config(self) -> Path | None:
-        """Path of the run's config.yaml if `run` is given, else None."""
+        """Path of the run's config.yaml, or None if `run` is not given."""
         return None if self.run is None else _locate(Path(self.run))[0] / "config.yaml"
 
     @property
@@ -83,10 +83,9 @@ class ModelSource:
         return self.timm or source_name(str(self.run))
 
     def load(self, augment: nn.Module | None = None) -> "Loaded":
-        """Build the network and load its weights; `augment` makes two views of an image, for batches without views.
+        """Build the network and load its weights. `augment` makes two views of an image if batches have no views.
 
-        A FileNotFoundError if a file or folder does not exist; a ValueError if weights do not fit, or there is no
-        submodule with a given name.
+        Raises a FileNotFoundError for a missing file, a ValueError for weights that do not fit or a missing submodule.
         """
         if self.run is not None:
             loaded = _load_run(Path(self.run))
@@ -114,7 +113,6 @@ class ModelSource:
         return loaded
 
     def _representation(self, network: nn.Module) -> str:
-        """Name the submodule whose output is h, for run.json."""
         if isinstance(network, SSLModule):
             return "backbone"
         inner = self.layer and f"{self.backbone}.{self.layer}" if self.backbone else self.layer
@@ -123,21 +121,13 @@ class ModelSource:
 
 @dataclass
 class Loaded:
-    """A network with its weights, and the known properties of its images.
-
-    Attributes:
-        network: The network, ready to be diagnosed.
-        about: Entries for the record, such as its name and its checkpoint.
-        normalization: Mean and standard deviation per channel, if known.
-        image_size: Height and width in pixels, if known.
-        data: The data on which the network was trained, if known.
-    """
+    """A network with its weights, and what is known about its images."""
 
     network: nn.Module
-    about: dict[str, Any]
-    normalization: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    image_size: int | None = None
-    data: LightningDataModule | None = None
+    about: dict[str, Any]  # entries for run.json, such as the checkpoint
+    normalization: tuple[tuple[float, ...], tuple[float, ...]] | None = None  # mean and deviation per channel
+    image_size: int | None = None  # height and width in pixels
+    data: LightningDataModule | None = None  # on which the network was trained
 
     @property
     def module(self) -> L.LightningModule:
@@ -161,7 +151,6 @@ def _load_timm(name: str, pretrained: bool) -> Loaded:
 
 
 def _classifiers(backbone: TimmBackbone) -> list[str]:
-    """Return the key prefixes, such as "fc.", of the classifier that a timm network was built without."""
     known: dict[str, Any] = backbone.network.pretrained_cfg  # type: ignore[assignment]
     names = known.get("classifier") or ()
     return [f"{name}." for name in ([names] if isinstance(names, str) else names)]
@@ -178,7 +167,6 @@ def _load_run(path: Path) -> Loaded:
 
 
 def _configured(config: Path) -> tuple[L.LightningModule, LightningDataModule | None]:
-    """Build model and data from a run's config, without its Trainer."""
     from jsonargparse import ArgumentParser
 
     if not config.is_file():
@@ -229,7 +217,7 @@ def is_timm(name: str) -> bool:
 
 
 def source_name(what: str) -> str:
-    """Return a short name of a timm network, a YAML file or a run (its folder, without `version_0`, `checkpoints`)."""
+    """Return a short name of a model source: of a timm network, a YAML file, or a run or checkpoint."""
     if what.startswith("timm:"):
         return what.removeprefix("timm:")
     path = Path(what)

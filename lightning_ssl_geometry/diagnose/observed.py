@@ -1,4 +1,4 @@
-"""The diagnostics that `diagnose` runs."""
+"""The default diagnostics of `diagnose`."""
 
 __all__ = ["diagnosis_monitor"]
 
@@ -25,14 +25,13 @@ _OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agree
 
 
 def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
-    """Make the callback that runs all standard diagnostics that need no training, in the test loop.
+    """Return a callback with the standard diagnostics that need no training. It runs them in the test loop.
 
-    It has the standard set, LiDAR and SIGReg, and for h of images without augmentation the spectrum, alpha-ReQ and
-    intrinsic dimension. A linear projector adds the directions that it ignores; labels add label agreement and neural
-    collapse. Without a projector, diagnostics of z take h instead.
+    LiDAR and SIGReg are added; so are the spectrum, alpha-ReQ and intrinsic dimension of unaugmented images. Labels add
+    label agreement and neural collapse. A linear projector adds the directions of h that it ignores.
 
     Args:
-        projector: The network's projector, or None.
+        projector: The network's projector. None: diagnostics of z are computed on h.
         labels: Whether the images have labels.
     """
     diagnostics: dict[str, Metric] = standard_diagnostics(projector) | {

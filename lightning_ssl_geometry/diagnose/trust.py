@@ -1,4 +1,4 @@
-"""Ask before a run's config.yaml is used, because importing the classes that it names can run its author's code."""
+"""Ask before a run's config.yaml is used. Importing the classes that it names can run foreign code."""
 
 __all__ = ["TRUSTED", "ask", "foreign_names", "read_plain_yaml"]
 
@@ -19,7 +19,7 @@ _AGREED = ("y", "yes")
 
 
 def read_plain_yaml(path: Path) -> Any:
-    """Read a YAML file; a ValueError of one line if it is not YAML or asks for Python objects."""
+    """Read a YAML file. Raises a ValueError if it is invalid or contains Python objects."""
     import yaml
 
     try:
@@ -29,9 +29,7 @@ def read_plain_yaml(path: Path) -> Any:
 
 
 def foreign_names(held: Any) -> list[str]:
-    """List the files, and the names outside the packages in `TRUSTED`, that building the classes of a config imports.
-
-    The whole config is searched, also texts that are YAML themselves, because jsonargparse parses these, too.
+    """Return the files, and the Python names outside of `TRUSTED`, that a config would load.
 
     >>> foreign_names({"model": {"class_path": "os.System", "init_args": {"act": "torch.nn.ReLU"}}})
     ['os.System']
@@ -41,14 +39,10 @@ def foreign_names(held: Any) -> list[str]:
 
 
 def ask(config: Path, trust: bool) -> None:
-    """Ask the user to allow the imports of a run's config.yaml from outside the packages in `TRUSTED`, if any.
+    """Ask the user before a run's config.yaml imports anything outside of `TRUSTED`.
 
-    Args:
-        config: A run's config.yaml.
-        trust: Whether the user agreed already.
-
-    Raises:
-        ValueError: If the file is not plain YAML, the user refuses, or there is no terminal for the question.
+    With `trust`, no question is asked. Raises a ValueError if the file is not plain YAML, the user refuses, or there is
+    no terminal for the question.
     """
     if trust or not config.is_file():
         return
@@ -80,7 +74,7 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
         for inner in value:
             yield from _texts(inner, depth + 1)
     elif isinstance(value, str):
-        inner = _parsed(value)
+        inner = _parsed(value)  # jsonargparse also parses texts that are YAML
         if isinstance(inner, dict | list):
             yield from _texts(inner, depth + 1)
         else:
@@ -103,16 +97,14 @@ def _named(text: str) -> Iterator[str]:
 
 
 def _is_importable(top: str) -> bool:
-    """Whether Python finds a package named `top`; it is not imported."""
     try:
-        return find_spec(top) is not None
+        return find_spec(top) is not None  # it does not import the package
     except (ValueError, ImportError):
         return top in sys.modules
 
 
 def _is_trusted(name: str) -> bool:
-    """Whether a name is in a trusted package and its object is defined in one; only trusted packages are imported."""
-    if not _is_within(name):
+    if not _is_within(name):  # only trusted packages are imported below
         return False
     try:
         found = pkgutil.resolve_name(name)

@@ -17,7 +17,7 @@ STAGES = ("train", "val", "test", "probe")
 
 
 def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
-    """Select the batch keys for a stage: "val/label" replaces "label" in the stage "val".
+    """Return the batch keys of one stage. In the stage "val", the key "val/label" replaces "label".
 
     >>> stage_keys({"label": 1, "val/label": 0, "test/image": 2}, "val")
     {'label': 0}
@@ -27,9 +27,9 @@ def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
 
 
 def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
-    """Return the part of a batch at a key, a position or a dotted path; for a list of these, a list of parts.
+    """Look up a part of a batch by its key, position or dotted path. A list of these returns a list of parts.
 
-    A ValueError, which names the part `name`, if the batch has no such part.
+    Raises a ValueError that mentions `name` if the batch has no such part.
 
     >>> place({"views": [{"image": 5}]}, "views.0.image", "image")
     5
@@ -44,7 +44,7 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
 
 
 def class_numbers(name: str, label: Any) -> Tensor:
-    """Return `label` if it is an integer tensor (N,) of classes, else raise a ValueError that calls it `name`."""
+    """Return `label` if it is an integer tensor (N,). Otherwise raise a ValueError about the argument `name`."""
     expected = f"Expected `{name}` as class numbers, an integer tensor (N,), but got"
     if not isinstance(label, Tensor):
         what = f"a {type(label).__name__}"
@@ -60,12 +60,12 @@ def class_numbers(name: str, label: Any) -> Tensor:
 
 
 def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Tensor:
-    """Return indices (n,) for samples without an index, after `start` earlier ones; processes share no index."""
+    """Return sample indices (n,) that no other process uses. This process already used `start` indices."""
     return torch.arange(start, start + n, device=device) * trainer.world_size + trainer.global_rank
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-    """Make views of images (N, C, H, W), uint8 or float; a ValueError if floats leave the range of `augment`."""
+    """Make views of images (N, C, H, W). Raises a ValueError if float images leave the range of `augment`."""
     bounds = image_range(augment)
     if bounds is not None and image.is_floating_point():
         low, high = (float(bound) for bound in image.aminmax())

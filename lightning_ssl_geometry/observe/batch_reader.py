@@ -13,14 +13,14 @@ from lightning_ssl_geometry.observe.batch_keys import STAGES, BatchKeys, augment
 
 
 class BatchReader:
-    """Finds the parts of batches by name, makes views, and numbers samples that have no index.
+    """Finds labels, images and views in a batch, and numbers samples that have no index.
 
     Args:
-        batch_keys: Name, such as "label" -> key or position in the batch; "val/label" is for the stage "val" only. A
-            ValueError if the stage is unknown.
-        augment: Makes views of images: called with (image, index, epoch).
-        names: Names of parts that need no entry in `batch_keys`, if a batch is a mapping with these keys.
-        only: If true, a name in `batch_keys` that is not in `names` is a ValueError.
+        batch_keys: Name of a part, such as "label" -> its key or position in the batch. "val/label" applies to the
+            stage "val" only. An unknown stage raises a ValueError.
+        augment: Makes views of images. It is called with (image, index, epoch).
+        names: Names of parts that a mapping may hold under the same key. These parts need no entry in `batch_keys`.
+        only: Raise a ValueError if `batch_keys` has a name that is not in `names`.
     """
 
     def __init__(
@@ -42,31 +42,30 @@ class BatchReader:
         self._rows: dict[str, int] = {}
 
     def restart(self, stage: str) -> None:
-        """Begin a new pass over the batches of a stage: samples without an index are numbered from 0 again."""
+        """Number the samples of a stage from 0 again."""
         self._rows[stage] = 0
 
     def count(self, n: int, stage: str) -> None:
-        """Record that n further samples of a stage have got their index."""
+        """Add n to the number of samples of a stage that have an index."""
         self._rows[stage] = self._rows.get(stage, 0) + n
 
     def numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
-        """Return the indices (n,) of the next n samples of a stage; no two ranks share an index."""
+        """Return indices (n,) for the next n samples of a stage. No two processes share an index."""
         return numbers(trainer, self._rows.get(stage, 0), n, device=device)
 
     def read(self, batch: Any, stage: str) -> dict[str, Any]:
-        """Return all parts in `batch_keys` or `names`, except the views; a ValueError if the batch lacks one."""
+        """Return the parts of a batch by name, except the views. Raises a ValueError if a part is missing."""
         keys = self._places(batch, stage)
         return {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
 
     def has_views(self, batch: Any, stage: str) -> bool:
-        """Whether `batch_keys` names the views, or a mapping has the key "views" and `names` contains it."""
+        """Whether the batch has views under a known name."""
         return "views" in self._places(batch, stage)
 
     def views(self, batch: Any, stage: str, other: str = 'or "image" beside `augment`') -> Sequence[Tensor]:
-        """Return the V views (N, ...) of a batch, from the entry "views" of `batch_keys` or from the key "views".
+        """Return the list of V views (N, ...) of a batch.
 
-        A ValueError if there is no list of tensors; it tells the user to name "views" in `batch_keys` or, instead,
-        `other`.
+        A ValueError if it is no list of tensors. Its message suggests to name "views" in `batch_keys`, or `other`.
         """
         try:
             found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")
@@ -80,11 +79,11 @@ class BatchReader:
         return found
 
     def image(self, batch: Any, stage: str) -> Any:
-        """Return the images of a batch; a ValueError if there are none."""
+        """Return the images of a batch. Raises a ValueError if there are none."""
         return place(batch, stage_keys(self.batch_keys, stage).get("image", "image"), "image")
 
     def augmented(self, image: Tensor, index: Tensor) -> Sequence[Tensor]:
-        """Make views of images (N, C, H, W); the samples' indices (N,) determine the random numbers."""
+        """Make views of images (N, C, H, W). The sample indices (N,) seed the random augmentations."""
         assert self.augment is not None
         return augmented(self.augment, image, index)
 
@@ -94,7 +93,7 @@ class BatchReader:
 
 
 def with_clean(observation: dict[str, Any]) -> dict[str, Any]:
-    """Add `h_image` (N, D), h of the images without augmentation, if `observation` has an image and an encoder."""
+    """Add `h_image` (N, D), the representation of unaugmented images, if there are images and an encoder."""
     if "h_image" in observation or not {"image", "encoder"} <= observation.keys():
         return observation
     return observation | {"h_image": observation["encoder"](observation["image"]).flatten(1)}

@@ -1,4 +1,4 @@
-"""Update diagnostics with the tensors that the arguments of their `update` name."""
+"""Pass the tensors of a step to the `update` methods of diagnostics."""
 
 __all__ = ["by_key", "check_rename", "feed", "result_name", "results", "space_of"]
 
@@ -17,17 +17,10 @@ _SPACES = ("h", "z", "fibers", "h_image", "z_image")
 
 
 def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, str], name: str, stage: str) -> None:
-    """Update a diagnostic with tensors of a step.
+    """Call `metric.update` with the tensors of a step that have the names of its arguments.
 
-    Args:
-        metric: The diagnostic. The arguments of its `update` name its inputs; an argument with a default is optional.
-        observation: Name -> tensor or module, such as h, z, label and projector.
-        rename: Argument -> name in `observation`, if that is a different name.
-        name: Name of the diagnostic, for errors.
-        stage: Stage of the step, for errors.
-
-    Raises:
-        ValueError: If `observation` lacks an input, or its `label` or `coarse_label` are not class numbers.
+    `rename` maps an argument to the name of another tensor in `observation`. Arguments with a default are optional.
+    Raises a ValueError if an input is missing or labels are not class numbers. The message has `name` and `stage`.
     """
     wanted = {}
     for argument, parameter in inspect.signature(metric.update).parameters.items():
@@ -60,12 +53,9 @@ def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping
 
 
 def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str, Any] | None = None) -> str:
-    """Return the name of the representation that a diagnostic gets, such as "h_image"; "" for none or several.
+    """Return the name of the representation that a diagnostic reads, such as "h"; "" for none or several.
 
-    Args:
-        metric: The diagnostic. The arguments of its `update` name its inputs.
-        rename: Argument -> name in `observation`, if that is a different name.
-        observation: Name -> tensor or module of a step; None if it is not known.
+    `rename` maps arguments of `update` to tensor names. If `observation` is given, only its tensors count.
 
     >>> from lightning_ssl_geometry.diagnostics import EffectiveRank
     >>> space_of(EffectiveRank(), {"h": "z"})
@@ -79,9 +69,9 @@ def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str
 
 
 def by_key(result: Any) -> dict[str, Tensor]:
-    """Return what a diagnostic computed as a dict of tensors; a single result has the key "".
+    """Return the result of a diagnostic as a dict of tensors. A single result gets the key "".
 
-    A ValueError if a result is neither a tensor nor a number, or a key cannot be a part of a file's name.
+    Raises a ValueError if a value is not a tensor or a number, or if a key cannot be part of a file name.
     """
     found = {str(key): value for key, value in result.items()} if isinstance(result, dict) else {"": result}
     for key, value in found.items():
@@ -94,12 +84,12 @@ def by_key(result: Any) -> dict[str, Tensor]:
 
 
 def result_name(name: str, key: str) -> str:
-    """Return the logged name of a result: `{name}`, or `{name}_{key}` if the diagnostic returns a dict."""
+    """Return the logged name of a result: `{name}_{key}`, or `{name}` if the key is empty."""
     return f"{name}_{key}" if key else name
 
 
 def results(metrics: Mapping[str, Metric]) -> dict[str, dict[str, Tensor]]:
-    """Compute and reset the diagnostics that have data, and return their results as name -> key -> result."""
+    """Compute and reset the diagnostics that have data. Returns a dict: name -> key -> result."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, metric in metrics.items():
         if metric.update_called:  # false if the epoch was resumed after its last observed step

@@ -1,4 +1,4 @@
-"""Observer: makes a mapping with h, z, label, ... from a step, by its outputs or by hooks on submodules."""
+"""Observer: collects h, z, labels and other tensors of a step, from its outputs or by forward hooks."""
 
 __all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings"]
 
@@ -17,11 +17,11 @@ from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
 
 
 class NotFiniteError(ValueError):
-    """The module's outputs contain NaN or infinity. Wrong settings are not the cause."""
+    """Raised if h or z contains NaN or infinity."""
 
 
 class TapSettings(TypedDict, total=False):
-    """Keyword arguments of :class:`Host`, without `augment`."""
+    """Keyword arguments of :class:`Host`, except `augment`."""
 
     taps: dict[str, str] | None
     view_layout: ViewLayout
@@ -30,31 +30,31 @@ class TapSettings(TypedDict, total=False):
 
 
 class HostSettings(TapSettings, total=False):
-    """Keyword arguments of :class:`Host`, with `augment`."""
+    """Keyword arguments of :class:`Host`."""
 
     augment: nn.Module | None
 
 
 class Host:
-    """Tells where h, z, labels and views are in a LightningModule (the host) that is not of this package.
+    """Describes where to find h, z, labels and views in a LightningModule of another package (the host).
 
     Args:
-        taps: Name -> dotted name of the submodule that outputs it, such as {"h": "backbone", "z": "projection_head",
-            "projector": "projection_head"}; "encoder" and "projector" name the submodule itself. None: the host's steps
-            return a mapping with these names, as those of this package do. Some callbacks run views through the host
-            themselves. They call the submodules "encoder" and "projector" if `taps` names both; otherwise the host's
-            `forward`; if it has none, the submodules of h and z.
-        view_layout: How the two views of a step pass through a submodule in `taps`. "calls": in one call each.
-            "halves": in one call on 2N rows, all first views before all second views. "interleaved": in one call on 2N
-            rows, the two views of a sample beside each other.
-        batch_keys: Name -> its place in the host's batch, such as {"label": 1}: a key, a position, a dotted path
-            ("views.0.image"), or a list of these. "views" is the place of a list of views, "image" that of images. A
-            name with a stage before it is for that stage only: {"label": 1, "val/label": "label"}.
-        augment: Makes two views of the batch's `image`, if batches have no views: called with (image, index, epoch),
-            such as :class:`lightning_ssl_geometry.views.SimCLRViews` for images in [0, 1], or
+        taps: Name -> dotted path of a submodule whose output is recorded, such as {"h": "backbone", "z": "head",
+            "projector": "head"}. The names "encoder" and "projector" refer to the submodule itself. None: the host's
+            steps return a mapping with these names. Callbacks that pass views through the host use "encoder" and
+            "projector" if both are named. Otherwise they use the host's `forward`, or without a `forward` the
+            submodules of h and z.
+        view_layout: How a submodule in `taps` receives the two views of N samples. "calls": one call per view.
+            "halves": one call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N
+            rows, the two views of a sample next to each other.
+        batch_keys: Name -> place in the batch: a key, a position, a dotted path ("views.0.image"), or a list of these.
+            "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in {"label": 1,
+            "val/label": "label"}.
+        augment: Makes two views of the batch's images if batches have no views. It is called with (image, index,
+            epoch). Examples are :class:`lightning_ssl_geometry.views.SimCLRViews`, for images in [0, 1], and
             :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, in
             addition to the host's own step.
-        views: The old name of `view_layout`.
+        views: Deprecated name of `view_layout`.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class Host:
 
 
 class Observer:
-    """Makes a mapping with h, z, label, index, encoder, projector, ... from a step, as far as the step has them.
+    """Collects the tensors and modules of a step by name: h, z, label, index, encoder, projector and others.
 
     Args:
-        host: Tells where they are, if the LightningModule is not of this package.
-        finite: Raise an error if h or z is not finite; this check waits for the GPU.
-        one_view: If `batch_keys` has "image" and not "views", :meth:`look` takes the image as the only view.
+        host: Where to find them in a LightningModule of another package.
+        finite: Raise an error if h or z is not finite. This check synchronizes with the GPU.
+        one_view: Let :meth:`look` use "image" as the only view if "views" is not in `batch_keys`.
     """
 
     def __init__(self, host: Host, finite: bool = True, one_view: bool = False) -> None:
@@ -93,38 +93,38 @@ class Observer:
 
     @property
     def augment(self) -> nn.Module | None:
-        """The module that makes views of a batch's images, or None."""
+        """The module that makes views of images, or None."""
         return self.reader.augment
 
     def attach(self, host: L.LightningModule) -> None:
-        """Register the hooks on the submodules in `taps`, if there are any."""
+        """Register the forward hooks on the submodules in `taps`."""
         if self.taps:
             self.taps.attach(host)
 
     def detach(self) -> None:
-        """Remove the hooks on the submodules."""
+        """Remove the forward hooks."""
         if self.taps:
             self.taps.detach()
 
     def open(self) -> None:
-        """Start to record the outputs of the submodules in `taps`."""
+        """Start to record the outputs of the hooked submodules."""
         if self.taps:
             self.taps.open()
 
     def cancel(self) -> None:
-        """Stop recording, and forget what was recorded."""
+        """Stop recording, and discard the recorded outputs."""
         if self.taps:
             self.taps.cancel()
 
     def restart(self, stage: str) -> None:
-        """Begin a new pass over the batches of a stage: samples without an index are numbered from 0 again."""
+        """Number the samples of a stage from 0 again."""
         self.reader.restart(stage)
 
     def close(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Stop recording, and return the mapping with h, z, label, ... of the step, with every tensor detached.
+        """Stop recording, and return the tensors of the step by name, detached.
 
-        Samples without an index are numbered as they arrive; no two ranks share an index. A ValueError if h or z is not
-        finite, or the shapes do not fit each other.
+        Samples without an index get one that no other process uses. Raises a ValueError if h or z is not finite, or if
+        shapes do not match.
         """
         found = dict(outputs) if isinstance(outputs, Mapping) and not self.taps else {}
         if self.taps:
@@ -139,17 +139,18 @@ class Observer:
                     f"at step {trainer.global_step} (epoch {trainer.current_epoch})."
                 )
         if spaces:
-            n, device = self._count(observation, spaces), next(iter(spaces.values())).device
+            n, device = self._shared_size(observation, spaces), next(iter(spaces.values())).device
             if "index" not in observation:
                 observation["index"] = self.reader.numbers(n, trainer, stage, device=device)
                 self.reader.count(n, stage)
         return observation
 
     def look(self, host: L.LightningModule, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Pass a batch's views through the module, and return the same mapping as :meth:`close`.
+        """Pass the views of a batch through the module, and return the tensors that :meth:`close` returns.
 
-        It also has `image` and `h_image`, if available. The caller must restore modes, gradients and random state. A
-        ValueError if :meth:`close` raises it, or if the batch has neither views nor an image to make them from.
+        `image` and `h_image` (h of the unaugmented images) are added if available. The caller must restore modes,
+        gradients and random state. Raises a ValueError if the batch has neither views nor images, or if :meth:`close`
+        raises it.
         """
         if self.taps is None:
             with trainer.precision_plugin.forward_context():
@@ -179,8 +180,7 @@ class Observer:
             return [named["image"]]
         return self.reader.views(batch, stage, 'or "image"')
 
-    def _count(self, observation: dict[str, Any], spaces: dict[str, Tensor]) -> int:
-        """Return the number of samples N. A ValueError if h, z, labels and indices do not have the same N."""
+    def _shared_size(self, observation: dict[str, Any], spaces: dict[str, Tensor]) -> int:
         shapes = {name: tuple(value.shape[:2]) for name, value in spaces.items()}
         if len(set(shapes.values())) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")

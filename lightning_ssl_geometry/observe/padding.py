@@ -1,4 +1,4 @@
-"""Remove the samples that Lightning's sampler repeats if the processes do not get equally many samples otherwise."""
+"""Remove the samples that a DistributedSampler repeats to give every process the same number of samples."""
 
 __all__ = ["without_repeats"]
 
@@ -14,19 +14,14 @@ from lightning_ssl_geometry.types import SAMPLE_AXIS
 def without_repeats(
     observation: Mapping[str, Any], loaders: Any, batch_idx: int, dataloader_idx: int = 0
 ) -> dict[str, Any] | None:
-    """Remove the samples that a DistributedSampler repeats, so that each sample counts once; None if none is left.
+    """Remove the samples that a DistributedSampler repeats. Returns None if no sample is left.
 
-    Args:
-        observation: Name -> value. h, z, label and the other keys of an `Observation` are cut along their axis of
-            samples. Another tensor is cut along its second axis if its shape begins with (V, N), along its first axis
-            if it has N rows, and else stays whole.
-        loaders: The loader of the batch, or a list of loaders.
-        batch_idx: Number of earlier batches of this loader.
-        dataloader_idx: Position of the loader in the list.
+    Known tensors of `observation`, such as h, z and label, are cut along their sample axis. Other tensors are cut if
+    their shape begins with (V, N) or (N,), for V views of N samples. `loaders` is the loader of the batch, or a list
+    with this loader at the position `dataloader_idx`.
 
     Raises:
-        ValueError: If the set has fewer samples than there are processes; if V = N and another tensor is (V, N, ...),
-            so that its axis of samples is unknown.
+        ValueError: If there are fewer samples than processes, or if V = N makes the sample axis of a tensor ambiguous.
     """
     loader = loaders[dataloader_idx] if isinstance(loaders, Sequence) else loaders
     sampler = getattr(loader, "sampler", None)

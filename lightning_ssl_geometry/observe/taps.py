@@ -1,4 +1,4 @@
-"""Taps: forward hooks that record the outputs of submodules of a model that is not of this package."""
+"""Taps: forward hooks that record the outputs of a model's submodules."""
 
 __all__ = ["Taps", "ViewLayout"]
 
@@ -17,14 +17,12 @@ _NO_FORWARD = "LightningModule.forward"  # by name, for the packages lightning a
 
 
 class Taps:
-    """Names submodules of a model, and records their outputs during a step.
+    """Records the outputs of submodules by forward hooks.
 
     Args:
-        taps: Name -> dotted name of the submodule. "encoder" and "projector" mean the submodule itself; any other name,
-            such as "h" and "z", means its output.
-        view_layout: How a step's two views pass through: "calls", one call per view; "halves", one call on 2N rows, all
-            first views before all second views; "interleaved", one call on 2N rows, the two views of a sample beside
-            each other. If :meth:`calls` gets V views, one call has VN rows.
+        taps: Name -> dotted path of a submodule whose output is recorded. The names "encoder" and "projector" refer to
+            the submodule itself.
+        view_layout: How the submodules receive the views: see :class:`lightning_ssl_geometry.observe.host.Host`.
     """
 
     def __init__(self, taps: dict[str, str], view_layout: ViewLayout = "calls") -> None:
@@ -40,11 +38,8 @@ class Taps:
         self._own_pass = False
 
     def attach(self, host: nn.Module) -> None:
-        """Register the hooks, before the first forward pass, because a compiled module ignores later hooks.
-
-        A ValueError if `taps` names no submodule of `host`; it offers the nearest names.
-        """
-        self.detach()
+        """Register the hooks. Raises a ValueError if `host` lacks a submodule in `taps`."""
+        self.detach()  # attach before the first forward pass: a compiled module ignores later hooks
         for name, path in self.taps.items():
             module = submodule(host, path, argument="taps", given=f"{name}={path!r}")
             self._sources[name] = module
@@ -64,13 +59,13 @@ class Taps:
         self._caught, self._open, self._count, self._own_pass = {}, True, 2, False
 
     def cancel(self) -> None:
-        """Stop recording, and forget what was recorded."""
+        """Stop recording, and discard the recorded outputs."""
         self._caught, self._open = {}, False
 
     def close(self) -> dict[str, Any]:
-        """Stop recording, and return the outputs as (V, N, ...), detached, and the modules, by their names in `taps`.
+        """Stop recording. Returns the outputs (V, N, ...), detached, and the modules, by their names in `taps`.
 
-        A ValueError if a submodule was not called or returned no tensor, z came before h, or the rows are not V x N.
+        Raises a ValueError if a submodule was not called or returned no tensor, if z came before h, or if N differs.
         """
         self._open = False
         silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
@@ -91,21 +86,18 @@ class Taps:
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
 
     def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
-        """Arrange V views of N rows as V inputs for :meth:`forward`, or as one with VN rows, after :meth:`open`."""
-        self._count, self._own_pass = len(views), True
+        """Arrange V views (N, ...) as inputs of :meth:`forward`: V inputs of N rows, or one input of VN rows."""
+        self._count, self._own_pass = len(views), True  # after `open`, which resets both
         if self.view_layout == "calls":
             return list(views)
         rows = torch.stack(list(views), dim=0 if self.view_layout == "halves" else 1)
         return [rows.flatten(0, 1)]
 
     def forward(self, host: nn.Module, x: Tensor) -> None:
-        """Pass an input through the encoder and the projector, if `taps` names both.
-
-        Otherwise it passes through the model's `forward`, or if there is none, through the submodules of h and z.
-        """
+        """Pass an input through the encoder and the projector if `taps` has both, else through the whole model."""
         if self._modules.keys() >= {"encoder", "projector"}:
             self._sources["projector"](self._sources["encoder"](x).flatten(1))
-        elif "h" in self._sources and type(host).forward.__qualname__ == _NO_FORWARD:
+        elif "h" in self._sources and type(host).forward.__qualname__ == _NO_FORWARD:  # the model has none
             h = self._sources["h"](x).flatten(1)
             if "z" in self._sources:
                 self._sources["z"](h)

@@ -1,4 +1,4 @@
-"""Run a module without changing its modes, its gradients or the global random state."""
+"""Run a module without lasting changes to its modes, its gradients or the global random state."""
 
 __all__ = ["random_state_kept", "undisturbed"]
 
@@ -12,7 +12,7 @@ from torch import nn
 
 @contextmanager
 def random_state_kept(module: nn.Module) -> Iterator[None]:
-    """Restore the random states of Python, numpy, torch and the module's GPU after the block, also after an error."""
+    """Restore the random states of Python, numpy, torch and the module's GPU after the block."""
     device = getattr(module, "device", None)
     raised: BaseException | None = None
     with isolate_rng(include_cuda=getattr(device, "type", "cpu") == "cuda"):
@@ -26,7 +26,7 @@ def random_state_kept(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
-    """Set a module to eval mode without gradients inside the block; afterwards restore modes and random state."""
+    """Put a module in eval mode, without gradients. After the block, restore its modes and the random state."""
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:

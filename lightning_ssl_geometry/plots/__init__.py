@@ -1,8 +1,7 @@
-"""Figures of a run's geometry: functions from numpy arrays to a matplotlib Figure, without pyplot.
+"""Figures of a run: functions from numpy arrays to a matplotlib Figure, without pyplot.
 
-In all figures, colours show the quantity (in a comparison, the group of runs), dashes show the data set, and a scale
-from grey to violet shows the time. Sizes are in CSS pixels at 72 dpi, so all figures have one text size on a page;
-`figure.savefig("loss.png", dpi=200)` saves one.
+Colours show the quantity or the group of runs, dashes show the data set. A scale from grey to violet shows time. Sizes
+are in CSS pixels at 72 dpi. `figure.savefig("loss.png", dpi=200)` saves a figure.
 """
 
 __all__ = [

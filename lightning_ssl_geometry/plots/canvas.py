@@ -1,4 +1,4 @@
-"""Empty figures, their axes, and the texts around them; all sizes are in pixels of the page that shows the figure."""
+"""Empty figures, their axes, and the texts around them. All sizes are in pixels."""
 
 __all__ = ["LEAST", "Caption", "arrange", "canvas", "drawable", "finite_values", "head", "named_axis", "padded", "put",
            "put_tips", "samples", "shortened", "spaced", "stretch", "swatch", "write", "x_axis", "y_axis"]  # fmt: skip
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Not matplotlib's constrained layout: it gives neighbouring figures axes of different sizes, fails where a name leaves
 # no room, and doubles the time of a figure.
 LEAST = 1e-100
-_MOST = 1e100
+_MOST = 1e100  # an axis overflows beyond
 _ROW, _TITLE, _MOST_LINES = 16.0, 12.5, 4  # of a caption: pixels, pixels, lines of a text
 _LETTER = 0.56  # mean width of a letter, in heights of the text
 _AXES = ("axes fraction", "axes fraction")
@@ -44,7 +44,7 @@ _AXES = ("axes fraction", "axes fraction")
 
 @dataclass(frozen=True)
 class Caption:
-    """Texts around a figure: a title above it, and below it (dash, meaning) pairs and lines of notes."""
+    """Texts around a figure: a title above it; below it (dash, meaning) pairs and notes."""
 
     title: str = ""
     dashes: Sequence[tuple[Dash, str]] = ()
@@ -52,7 +52,7 @@ class Caption:
 
 
 def canvas(count: int = 1, *, bare: bool = False) -> "tuple[Figure, list[Axes]]":
-    """Make an empty figure with `count` axes in the common style; `bare` axes have no ticks and lines."""
+    """Make an empty figure with `count` axes. With `bare`, the axes have no ticks and no lines."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72, facecolor="white")
@@ -77,7 +77,7 @@ def _look(axes: "Axes", bare: bool) -> None:
 
 
 def put(axes: "Axes", left: float, top: float, wide: float, tall: float) -> None:
-    """Place axes of `wide` x `tall` pixels at (left, top), in pixels from the upper left corner of the figure."""
+    """Place axes of `wide` x `tall` pixels. (`left`, `top`) is their distance from the figure's upper left corner."""
     width, height = 72 * axes.figure.get_size_inches()  # type: ignore[union-attr]
     axes.set_position((left / width, 1 - (top + tall) / height, wide / width, tall / height))
 
@@ -94,10 +94,10 @@ def arrange(
     tall: float | None = TALL,
     most: float = WIDTH,
 ) -> None:
-    """Place axes of one size in rows of two, with room for the texts beside them, and write the caption.
+    """Place axes of equal size in rows of two, and write the caption. The figure gets the height that they need.
 
-    `left`, `right` and `foot` are the least space beside and below the axes, `wide` is the width of a row, `tall` the
-    height of the axes (None: their width), and `most` their greatest width, all in pixels.
+    All sizes are in pixels: `left`, `right` and `foot` are the least space beside and below the axes, `wide` the width
+    of a row, `tall` the height of the axes (None: their width), and `most` the greatest width of the axes.
     """
     columns = min(len(cells), 2)
     needed = np.max([_needed(axes) for axes in cells], axis=0)
@@ -120,7 +120,7 @@ def _needed(axes: "Axes") -> tuple[float, float, float]:
 
 
 def stretch(figure: "Figure", height: float, caption: Caption) -> float:
-    """Make a figure as high as `height` and the caption, write the caption, and return the height of its title."""
+    """Set the height of a figure to `height` plus its caption, and write the caption. Returns the title's height."""
     title, rows = _lines(caption.title, _TITLE), _rows(caption)
     above = _ROW * len(title) + 2 * bool(title)
     whole = above + height + _ROW * len(rows)
@@ -138,7 +138,6 @@ def stretch(figure: "Figure", height: float, caption: Caption) -> float:
 
 
 def _rows(caption: Caption) -> list[list[tuple[float, Dash | None, str]]]:
-    """Return the rows of text below a figure as lists of (left, dash, text); rows with dashes come before notes."""
     rows: list[list[tuple[float, Dash | None, str]]] = []
     at = WIDTH
     for dash, meaning in caption.dashes:
@@ -172,7 +171,7 @@ def _put_text(figure: "Figure", text: str, left: float, up: float, color: str, s
 def swatch(
     axes: "Axes", color: str, dash: Dash, *, at: tuple[float, float], within: Any, offset: tuple[float, float]
 ) -> None:
-    """Draw a piece of line, 24 pixels long, `offset` pixels from the point `at` in the coordinates `within`."""
+    """Draw a line of 24 pixels. It begins `offset` pixels from the point `at`, in the coordinate system `within`."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -183,7 +182,7 @@ def swatch(
 
 
 def shortened(text: str, wide: float) -> str:
-    """Leave out the middle of a text that is wider than `wide` pixels.
+    """Replace the middle of a text by an ellipsis if the text is wider than `wide` pixels.
 
     >>> shortened("projector.layers.3.weight 0.5", 80)
     'proje…ht 0.5'
@@ -193,12 +192,12 @@ def shortened(text: str, wide: float) -> str:
 
 
 def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
-    """Mark the values that can be drawn: finite, within ±`_MOST` (an axis overflows beyond), and positive if `log`."""
+    """Return which values can be drawn: finite, less than `_MOST` in absolute value, and positive if `log`."""
     return np.isfinite(y) & (np.abs(y) < _MOST) & ((y > LEAST) | (not log))
 
 
 def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Floats:
-    """Join the values that can be drawn; a ValueError that mentions `name` if there are none."""
+    """Concatenate the values that can be drawn. Raises a ValueError about the argument `name` if there are none."""
     values = np.concatenate(arrays) if arrays else np.empty(0)
     values = values[drawable(values, log)]
     if not len(values):
@@ -207,7 +206,7 @@ def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Flo
 
 
 def samples(arrays: Sequence[Floats]) -> Floats:
-    """Join the values of all runs; a ValueError if a run has none, or a value is not finite."""
+    """Concatenate all values. Raises a ValueError if an array is empty or a value is not finite."""
     if not arrays or not all(array.size for array in arrays):
         raise ValueError("Expected `runs` with a sample in each, but got none.")
     values = np.concatenate([array.ravel() for array in arrays])
@@ -217,7 +216,7 @@ def samples(arrays: Sequence[Floats]) -> Floats:
 
 
 def padded(values: Floats, pad: float) -> tuple[float, float]:
-    """Return the limits of an axis: the range of the values, made wider by the fraction `pad`."""
+    """Return the limits of an axis: the range of the values, with a margin of `pad` times the range."""
     low, high = float(values.min()), float(values.max())
     size, margin = max(abs(low), abs(high)), pad * (high - low)
     if margin <= max(1e-12 * size, LEAST):  # constant, but for rounding
@@ -234,7 +233,7 @@ def y_axis(
     pad: float = 0.07,
     ceiling: float | None = None,
 ) -> None:
-    """Set limits, ticks and name of the vertical axis; limits do not exceed `floor` and `ceiling` if no value does."""
+    """Set limits, ticks and name of the vertical axis. A margin does not go beyond `floor` and `ceiling`."""
     low, high = padded(np.log10(values) if log else values, pad)
     if floor is not None and not log and values.min() >= floor:
         low = floor
@@ -247,19 +246,19 @@ def y_axis(
 
 
 def head(axes: "Axes", text: str, color: str) -> None:
-    """Write a text above axes; :func:`arrange` ignores the room that it needs."""
+    """Write a text above axes. :func:`arrange` leaves no extra space for it."""
     write(axes, text, (0, 1), offset=(-LEFT, 16), color=color, ha="left")
     axes.texts[-1].set_in_layout(False)
 
 
 def x_axis(axes: "Axes", label: str, limits: tuple[float, float]) -> None:
-    """Set the horizontal axis and the name below it."""
+    """Set limits, ticks and name of the horizontal axis."""
     axes.set_xlim(limits[0], limits[1] if limits[1] > limits[0] else limits[0] + 1)
     axes.set_xlabel(f"{label}{set_ticks(axes, 'x', log=False)}", parse_math=False)
 
 
 def named_axis(axes: "Axes", names: Sequence[str]) -> None:
-    """Write names at 0, 1, 2, ... of the horizontal axis, slanted if there is not enough room."""
+    """Write names at the positions 0, 1, 2, ... of the horizontal axis, slanted if there is little space."""
     names = [shortened(name, 0.4 * WIDTH) for name in names]
     axes.set_xlim(-0.3, len(names) - 0.7)
     axes.set_xticks(range(len(names)), names, parse_math=False)
@@ -270,12 +269,12 @@ def named_axis(axes: "Axes", names: Sequence[str]) -> None:
 
 
 def spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Choose at most `most` of the rows, evenly spaced, with the first and the last."""
+    """Choose at most `most` evenly spaced rows, including the first and the last."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))]
 
 
 def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str], marker: str = "o", size: float = 11.0) -> None:
-    """Add invisible points with texts that the page shows at the pointer; the id of their SVG group holds the texts."""
+    """Add a tooltip text to each point (x, y). The id of the SVG group holds the texts."""
     if texts:
         gid = json.dumps(["tips", *texts])
         axes.plot(x, y, marker, markersize=size, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
@@ -292,7 +291,7 @@ def write(
     gid: str | None = None,
     size: float = TEXT,
 ) -> None:
-    """Write a text `offset` pixels from the point `at`; with `gid="plain"`, the page gives the text no outline."""
+    """Write a text `offset` pixels from the point `at`. With `gid="plain"`, the page draws no outline around it."""
     side = ha or ("left" if offset[0] >= 0 else "right")
     axes.annotate(text, at, offset, xycoords=coords, textcoords="offset points", ha=side, va="center",
                   fontsize=size, color=color, parse_math=False, annotation_clip=False, gid=gid)  # fmt: skip

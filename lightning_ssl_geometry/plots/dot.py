@@ -35,13 +35,13 @@ class Dot:
     """One row of a dot plot.
 
     Attributes:
-        label: Text before the dot.
+        label: Text on the left.
         value: Position of the dot.
-        spread: Half the length of a bar around the dot; NaN: no bar.
-        text: Text after the dot.
+        spread: Half the length of the error bar. NaN: no bar.
+        text: Text on the right.
         color: A key of `COLORS`.
-        tip: Text that the page shows when the pointer is on the dot.
-        bounds: Least and greatest possible value, where a longer bar is cut.
+        tip: Tooltip of the dot.
+        bounds: Least and greatest possible value. A longer error bar is cut there.
     """
 
     label: str
@@ -54,17 +54,16 @@ class Dot:
 
     @property
     def bar(self) -> Floats:
-        """Both ends of the bar, which is cut at `bounds` but includes the value; without a bar, twice the value."""
+        """Both ends of the error bar. Without a bar, both are the value."""
         spread = 0.0 if np.isnan(self.spread) else self.spread
         low, high = self.bounds
         return np.array([self.value - spread, self.value + spread]).clip(min(low, self.value), max(high, self.value))
 
 
 def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: Caption = _NO_CAPTION) -> "Figure":
-    """Draw a dot plot with one row per value.
+    """Draw a dot plot with one row per value. Raises a ValueError if no value is finite.
 
-    `groups` are (heading or "", rows) pairs, `xlabel` is the name of the axis, and `caption` are the texts around the
-    figure. A ValueError if no value is finite.
+    `groups` are (heading or "", rows) pairs. `xlabel` is the name of the horizontal axis.
     """
     values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)

@@ -1,4 +1,4 @@
-"""Plots of embeddings: each embedding is a line over its dimensions, or a point in the plane."""
+"""Plots of embeddings, as lines over the dimensions or as points in the plane."""
 
 __all__ = ["overlay", "scatter"]
 
@@ -33,7 +33,7 @@ _NO_CAPTION = Caption()
 
 
 def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTION) -> "Figure":
-    """Draw each embedding as a thin line over its dimensions, on one scale for all runs.
+    """Draw each embedding as a thin line over its dimensions, on the same scale for all runs.
 
     `runs` are (title or "", z (n, P)) pairs, n >= 1, P >= 2. A ValueError if a shape is wrong or a value is not finite.
     """
@@ -56,9 +56,9 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
 def scatter(
     runs: Sequence[tuple[str, Floats, NDArray[np.int64] | None]], *, caption: Caption = _NO_CAPTION
 ) -> "Figure":
-    """Draw embeddings with two dimensions as points around the unit circle; at most ten classes get a colour each.
+    """Draw two-dimensional embeddings as points around the unit circle. Up to ten classes have colours.
 
-    `runs` are (title or "", z (n, 2), label (n,) or None), n >= 1; a ValueError if a shape is wrong or z is not finite.
+    `runs` are (title or "", z (n, 2), label (n,) or None), n >= 1. A ValueError if a shape is wrong or z is not finite.
     """
     values = samples([z for _, z, _ in runs])
     for _, z, label in runs:

@@ -43,15 +43,15 @@ class Curve:
     Attributes:
         label: Text at the end of the line.
         x: (R,), ascending.
-        y: (R,); a value that is not finite, or beyond 1e100, leaves a gap and a cross below it.
+        y: (R,). A value that is not finite, or beyond 1e100, is a gap with a cross below it.
         color: A key of `COLORS`.
         dash: "solid", "dashed", "dashdot" or "dotted".
-        faint: Whether the line is in the background: thin, and without label.
-        tips: R texts that the page shows when the pointer is on the points; or none.
-        spread: (R,), half the height of a band around the line; NaN: a gap in the band; None: no band.
-        factor: Whether the band is from y / spread to y * spread; spread is then exp of a deviation of log y.
-        bounds: Least and greatest possible value, at which the band is cut.
-        stepped: Whether the line is a histogram: y[r] is the height from x[r] to x[r + 1].
+        faint: Draw a thin line in the background, without a label.
+        tips: R tooltip texts, or none.
+        spread: (R,), half the height of a band around the line. NaN: a gap in the band. None: no band.
+        factor: Draw the band from y / spread to y * spread. `spread` is then exp of a deviation of log y.
+        bounds: Least and greatest possible value. A wider band is cut there.
+        stepped: Draw a histogram: y[r] is the height from x[r] to x[r + 1].
     """
 
     label: str
@@ -80,7 +80,7 @@ class Curve:
 
     @property
     def edges(self) -> tuple[Floats, Floats] | None:
-        """Lower and upper edge of the band, which is cut at `bounds` but includes the line; None without a band."""
+        """Lower and upper edge of the band, each (R,), or None without a band."""
         if self.spread is None:
             return None
         low, high = (
@@ -104,18 +104,18 @@ def curves(
     names: Sequence[str] = (),
     caption: Caption = _NO_CAPTION,
 ) -> "Figure":
-    """Draw lines: scalars over training, spectra over their index, or quantities over named things such as layers.
+    """Draw lines: scalars over training, spectra over their index, or values over named positions such as layers.
 
     Args:
-        lines: The lines; at least one value must be finite.
+        lines: The lines. At least one value must be finite.
         xlabel: Name of the horizontal axis.
         ylabel: Name of the vertical axis.
-        xlim: Limits of the horizontal axis; None: those of the data.
-        floor: Start of the vertical axis, unless a value is below it; None: below the data.
-        ceiling: The vertical axis ends here at most, unless a value is above it; None: above the data.
-        log: Whether the vertical axis is logarithmic and omits values that are not positive. None: logarithmic if all
-            values are positive and span more than five decades.
-        names: Names of the positions 0, 1, 2, ... on the horizontal axis, in place of numbers and `xlabel`.
+        xlim: Limits of the horizontal axis. None: those of the data.
+        floor: The vertical axis starts here unless a value is lower. None: below the data.
+        ceiling: The vertical axis ends here or lower, unless a value is higher. None: above the data.
+        log: Use a logarithmic vertical axis, and omit values that are not positive. None: if all values are positive
+            and span more than five decades.
+        names: Names of the positions 0, 1, 2, ... on the horizontal axis. They replace numbers and `xlabel`.
         caption: Texts around the figure.
 
     Raises:
@@ -139,7 +139,7 @@ def curves(
         _draw(axes, line, log)
     named = [line for line in lines if line.label and not line.faint]
     _end_labels(axes, [(line, drawable(line.y, log)) for line in named if not line.stepped])
-    _listed(axes, [line for line in named if line.stepped])
+    _listed(axes, [line for line in named if line.stepped])  # histograms all end at the same height
     arrange(figure, [axes], caption)
     return figure
 
@@ -170,10 +170,9 @@ def _draw(axes: "Axes", line: Curve, log: bool) -> None:
 
 
 def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_]) -> None:
-    """Draw dots (if there are few points, or between gaps), crosses for values that cannot be drawn, and tips."""
     color = COLORS[line.color]
     alone = drawn & ~np.append(False, drawn[:-1]) & ~np.append(drawn[1:], False)
-    dotted = drawn & (not line.stepped) if drawn.sum() <= 12 else alone
+    dotted = drawn & (not line.stepped) if drawn.sum() <= 12 else alone  # few points, or a point between gaps
     axes.plot(line.x[dotted], y[dotted], "o", markersize=4, color=color, clip_on=False)
     lost = line.x[~drawable(line.y)]
     axes.plot(lost, np.full(len(lost), axes.get_ylim()[0]), "x", markersize=5, color=color, clip_on=False, zorder=5)
@@ -183,7 +182,7 @@ def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_])
 
 
 def _thinned(y: Floats) -> NDArray[np.int64]:
-    """Return the indices of the points to draw: of each part of a long line only the lowest and the highest."""
+    # of each part of a long line, keep the lowest and the highest point
     if len(y) <= _MOST_POINTS:
         return np.arange(len(y))
     kept = {0, len(y) - 1}
@@ -204,7 +203,6 @@ def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) 
 
 
 def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
-    """Write the labels as a list beside the axes, because the ends of histograms are all at the same height."""
     for row, line in enumerate(lines):
         color, down = COLORS[line.color], -6 - 15.0 * row
         swatch(axes, color, line.dash, at=(1, 1), within=axes.transAxes, offset=(7, down))
@@ -212,7 +210,7 @@ def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
 
 
 def _apart(heights: Floats, gap: float, low: float, high: float) -> Floats:
-    """Move heights by a pass up and a pass down, so that they are at least `gap` apart, and return them."""
+    # one pass up and one pass down, until neighbours are at least `gap` apart
     order = np.argsort(heights, kind="stable")
     moved = heights[order].clip(low, high)
     for number in range(1, len(moved)):

@@ -1,4 +1,4 @@
-"""Images, each with a map below it that has one value per grid cell."""
+"""Images, each with a heat map below it."""
 
 __all__ = ["policy_maps"]
 
@@ -25,10 +25,11 @@ _NO_CAPTION = Caption()
 def policy_maps(
     runs: Sequence[tuple[str, Floats, Floats]], *, columns: int = 4, caption: Caption = _NO_CAPTION
 ) -> "Figure":
-    """Draw samples X, and below each the probabilities P(T | X) of augmentations T; all maps have one scale from 0.
+    """Draw images X, and below each a heat map of the probabilities P(T | X) of augmentations T.
 
-    `runs` are (title or "", image (n, H, W), probability (n, rows, columns)), n >= 1; `columns` samples are in a row. A
-    ValueError is raised if there is no run, or if an array has a wrong shape or is not finite.
+    `runs` are (title or "", image (n, H, W), probability (n, rows, columns)), n >= 1. `columns` images are in a row.
+    All heat maps share one colour scale from 0. A ValueError if there is no run, a shape is wrong or a value is not
+    finite.
     """
     if columns < 1:
         raise ValueError(f"Expected `columns` >= 1, but got {columns}.")
@@ -63,7 +64,6 @@ def _picture(axes: "Axes", image: Floats) -> None:
 
 
 def _framed(axes: "Axes", left: float, top: float, tile: float) -> "Axes":
-    """Place square axes, `tile` pixels wide, at (left, top); their edge shows dark images on a dark background."""
     put(axes, left, top, wide=tile, tall=tile)
     axes.spines[:].set(visible=True, color=COLORS["grid"], linewidth=0.8)
     return axes
@@ -74,7 +74,6 @@ def _map(axes: "Axes", cells: Floats, most: float) -> None:
 
 
 def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
-    """Add a text at the pointer for each cell, or only for the largest value if there are too many cells."""
     rows, columns = cells.shape
     found = np.argwhere(np.ones_like(cells))
     if cells.size > _MOST_TIPS:

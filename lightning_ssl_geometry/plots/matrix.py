@@ -1,4 +1,4 @@
-"""Maps of one value per pair of names, such as a similarity."""
+"""Heat maps of a matrix, such as similarities between models."""
 
 __all__ = ["matrix"]
 
@@ -29,10 +29,10 @@ def matrix(
     """Draw a matrix as coloured cells. Rows have names, columns have numbers, and large cells show their values.
 
     Args:
-        names: M names of the rows and columns.
-        values: (M, M); the cell of a value that is not finite is empty.
-        meaning: Name of the values, beside the scale.
-        limits: The values with no colour and with full colour.
+        names: Names of the M rows and columns.
+        values: (M, M). A value that is not finite is an empty cell.
+        meaning: Name of the values, beside the colour scale.
+        limits: Values at both ends of the colour scale.
         caption: Texts around the figure.
 
     Raises:
@@ -59,12 +59,11 @@ def matrix(
 
 
 def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
-    """Colour the cells in one hue, light enough that text on them can be read on light and dark pages."""
     from matplotlib.patches import Rectangle
 
     share = ((values - limits[0]) / (limits[1] - limits[0])).clip(0, 1)
     for row, column in np.argwhere(np.isfinite(values)):
-        alpha = round(float(0.04 + 0.51 * share[row, column]), 2)
+        alpha = round(float(0.04 + 0.51 * share[row, column]), 2)  # light enough for text on the cell
         axes.add_patch(Rectangle((column, row), 1, 1, facecolor=COLORS["violet"], alpha=alpha, linewidth=0))
 
 

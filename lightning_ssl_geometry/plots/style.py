@@ -30,5 +30,5 @@ TALL = HEIGHT - TOP - BOTTOM  # of the axes
 
 
 def ramp(count: int) -> list[str]:
-    """Choose colours for `count` times of training, from early to late."""
+    """Return `count` colours for times of training, from early to late."""
     return [RAMP[round(position)] for position in np.linspace(0, len(RAMP) - 1, count)] if count > 1 else [RAMP[-1]]

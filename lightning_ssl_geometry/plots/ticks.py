@@ -15,7 +15,7 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def set_ticks(axes: "Axes", which: Literal["x", "y"], log: bool) -> str:
-    """Set round ticks within the limits; return as a text the offset or power of ten that the labels leave out."""
+    """Set round ticks within the limits. Returns a text with the offset or power of ten that the labels omit."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     low, high = sorted(map(float, axes.get_xlim() if which == "x" else axes.get_ylim()))
@@ -33,7 +33,6 @@ def set_ticks(axes: "Axes", which: Literal["x", "y"], log: bool) -> str:
 
 
 def _tick_labels(ticks: Floats) -> tuple[list[str], str]:
-    """Return labels with as few digits as distinguish the ticks, and the power of ten or offset that they leave out."""
     size = float(np.abs(ticks).max(initial=0))
     power = int(np.floor(np.log10(size))) if size >= 1e6 or 0 < size < 1e-3 else 0
     scaled = ticks / 10.0**power

@@ -1,4 +1,4 @@
-"""Reports from the files of a run, or of groups of runs: an HTML page, its figures, and a table for the terminal."""
+"""Reports on runs from their files: an HTML page, its figures, and a table for the terminal."""
 
 __all__ = [
     "Drawings",

@@ -1,4 +1,4 @@
-"""The texts and tables of a page besides its figures: header, headline, notes, tables, settings, papers."""
+"""The texts and tables of a report page: header, headline, notes, tables, settings, papers."""
 
 __all__ = ["comparison_contents", "run_contents"]
 
@@ -64,7 +64,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Made:
-    """The settings of a run, as the page shows them: a table of names and values, and the text of config.yaml."""
+    """The settings of a run: a table of names and values, and the text of config.yaml."""
 
     name: str
     rows: Mapping[str, str]
@@ -72,7 +72,7 @@ class Made:
 
 
 def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Drawings) -> dict[str, Any]:
-    """Return the contents of the page of one run, except its figures."""
+    """Return the texts and tables of the page of one run, by name."""
     run = view.runs[0]
     status = str(run.info.get("status") or "unknown")
     return _contents(view, drawn, drawings, notes=[*run.notes], readings=_readings(view) if view.once else {}) | {
@@ -91,14 +91,14 @@ def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Dra
 def comparison_contents(
     view: View, title: str, drawn: Mapping[str, Sequence[Panel]], drawings: Drawings
 ) -> dict[str, Any]:
-    """Return the contents of the page of a comparison, except its figures."""
+    """Return the texts and tables of a page that compares groups of runs, by name."""
     notes = [*filter(None, [different_data(view.grouped)]), *_notes_on_means(view)]
     notes += [*notes_on_time(view.groups, view.by_epochs), *_odd_widths(view)]
     return _contents(view, drawn, drawings, notes=notes, readings={}) | {
         "heading": title,
         "groups": [(group.name, group.color, _made_of(group)) for group in view.groups],
         "facts": shared_facts(view.runs),
-        "values": _compared(view, title),
+        "values": _scalars_by_group(view, title),
         "coverage": _coverage(view),
         "made": [_made(run, f"{group.name}: {run.folder.resolve()}") for group, run in view.grouped],
     }
@@ -196,8 +196,7 @@ def _row(series: Series, last: bool) -> list[str]:
     return [series.name, *cells, *([] if last else [readouts])]
 
 
-def _compared(view: View, title: str) -> dict[str, Any] | None:
-    """Make a table of the first and last value of each scalar per group, on the same data as the figures."""
+def _scalars_by_group(view: View, title: str) -> dict[str, Any] | None:
     once, rows, parts = view.once, [], []
     for member in members(view.runs, last_layers=True):
         stage = shared_stage([member], view) if is_scalar(member, view.runs) and member.declared else None
@@ -233,7 +232,6 @@ def _value(mean: Average | None, place: int, quantity: Quantity) -> str:
 
 
 def _coverage(view: View) -> Table | None:
-    """Make a table of quantities that some runs lack, and of the groups that have them; None if there are none."""
     every = members(view.runs, last_layers=True)
     found = {each.title: set(each.names) for each in every if not each.quantity.baseline and not each.role}
     partial = {title: places for title, places in found.items() if len(places) < len(view.runs)}
@@ -251,7 +249,6 @@ def _coverage(view: View) -> Table | None:
 
 
 def _odd_widths(view: View) -> list[str]:
-    """Say which arrays or layers have no mean, because their lengths differ between the runs of a group."""
     said = []
     for group in view.groups:
         for name in dict.fromkeys(name for run in group.runs for name in run.arrays):

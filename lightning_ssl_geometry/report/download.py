@@ -1,4 +1,4 @@
-"""Numbers as CSV files inside of a page; a link saves each of them, without a script or a server."""
+"""CSV files inside an HTML page. A link saves each of them, without a script or a server."""
 
 __all__ = ["Numbers", "Saved", "layer_numbers", "listed", "saved", "series_numbers"]
 
@@ -19,7 +19,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Numbers:
-    """A table; rows that are shorter than the header end in empty cells."""
+    """A table. Rows that are shorter than the header end in empty cells."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str | float]]
@@ -27,7 +27,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Saved:
-    """A link that saves a table as `file`; if `thinned` is k > 1, only every k-th row is saved."""
+    """A link that saves a table as the file `file`. Only every `thinned`-th row is in the file."""
 
     file: str
     address: str
@@ -35,10 +35,10 @@ class Saved:
 
 
 def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
-    """Make a link that saves a table as CSV in UTF-8; rows are left out if it would have more than `most` characters.
+    """Make a link that saves a table as a CSV file of at most `most` characters. Rows are omitted if needed.
 
-    Numbers have nine digits, so that different float32 stay different. A text that a spreadsheet could read as a
-    formula begins with an apostrophe. Characters of the name that a file system may refuse become `_`.
+    Texts that a spreadsheet could read as a formula begin with an apostrophe. In the file name, special characters
+    become `_`.
 
     >>> saved("loss", Numbers(["step", "loss"], [[1, 0.5]]))
     Saved(file='loss.csv', address='data:text/csv;charset=utf-8,step,loss%0A1,0.5%0A', thinned=1)
@@ -52,18 +52,18 @@ def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
 
 
 def listed(header: Sequence[str], parts: Iterable[tuple[Sequence[str | float], Sequence[Iterable[Any]]]]) -> Numbers:
-    """Make a table from (cells, columns) pairs: each row has the cells of its pair, then one entry of each column."""
+    """Make a table from (cells, columns) pairs. Each row begins with the cells and has one entry of each column."""
     return Numbers(header, [(*cells, *row) for cells, columns in parts for row in zip(*columns, strict=True)])
 
 
 def series_numbers(found: Iterable[Series]) -> Numbers:
-    """List scalars as they were logged, one row per value; `steps_done` is 0 for a value before training."""
+    """Make a table of scalars with one row per value. `steps_done` is 0 for values before training."""
     parts = [((each.name,), (each.epoch, each.step, each.value, each.done)) for each in found]
     return listed(("scalar", "epoch", "step", "value", "steps_done"), parts)
 
 
 def layer_numbers(layers: Layers) -> Numbers:
-    """List all columns of layers.csv."""
+    """Make a table of all columns of layers.csv."""
     return listed(("layer", "width", *layers.values), [((), (layers.names, layers.width, *layers.values.values()))])
 
 

@@ -1,4 +1,4 @@
-"""Draws all figures of a page. If one fails, a sentence names it and the reason, and the other figures are drawn."""
+"""Draw all figures of a page. If a figure fails, the page names it and the reason."""
 
 __all__ = ["Drawings", "draw"]
 
@@ -39,14 +39,14 @@ _PICTURES: dict[Figured, Callable[[Plan, View], _Drawn]] = {
 
 @dataclass
 class Drawings:
-    """Holds the figures of a page, so that they are drawn only once, and the reasons why others could not be drawn."""
+    """Caches the figures of a page, and collects the errors of figures that could not be drawn."""
 
     lost: list[str] = field(default_factory=list)  # a sentence for each figure that could not be drawn
     left_out: int = 0  # figures of undeclared logs that are too many
     panels: dict[str, list[Panel]] | None = None  # by section; None before they are drawn
 
     def of(self, what: str, drawing: Callable[[], _Drawn]) -> list[Panel]:
-        """Return the figures that `drawing` returns; if it raises, note the error of `what` and return no figures."""
+        """Return the figures that `drawing` returns. If it raises, record the error under the name `what`."""
         try:
             drawn = drawing()
             panels = [drawn] if drawn is None or isinstance(drawn, Panel) else list(drawn)
@@ -56,18 +56,18 @@ class Drawings:
         return [panel for panel in panels if panel is not None]
 
     def lose(self, what: str, error: Exception) -> None:
-        """Note that a figure could not be drawn."""
+        """Record that a figure could not be drawn."""
         self.lost.append(f"Not drawn: {plain(what, 60)}, because of {type(error).__name__}: {plain(error, 300)}")
 
     def warn(self, where: str) -> None:
-        """Warn once of all figures that could not be drawn."""
+        """Give one warning about all figures that could not be drawn."""
         lost, self.lost = self.lost, []
         if lost:
             warnings.warn(f"{where} lacks figures. {' '.join(lost)}", stacklevel=3)
 
 
 def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
-    """Return all figures by section, drawn now or held by `drawings`; only `_MOST_UNKNOWN` are of undeclared logs."""
+    """Draw all figures of a page, by section, or return those that `drawings` caches."""
     if drawings.panels is not None:
         return drawings.panels
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and shown so

@@ -1,4 +1,4 @@
-"""Accuracies of a linear classifier on pixels, the untrained and the trained network, and averages of the latter."""
+"""Accuracies of linear classifiers: on pixels, and on the untrained and the trained network."""
 
 __all__ = ["evaluated", "evaluation_groups", "evaluation_panel", "feature_name", "is_chosen", "shown_accuracy", "sizes"]
 
@@ -28,24 +28,24 @@ _TITLE = "The same linear classifier on each"
 
 
 def feature_name(name: str) -> str:
-    """Return the words for features, such as "untrained network" for "frozen"."""
+    """Return readable words for the name of features: "untrained network" for "frozen"."""
     return _WORDS.get(name, name)
 
 
 def is_chosen(name: str) -> bool:
-    """Whether the features called `name` are those that the method proposes; other features are for comparison."""
+    """Whether features are those that the method proposes, and not a baseline."""
     return name in ("trained", "f, learned", "head, learned")
 
 
 def shown_accuracy(row: Evaluation) -> str:
-    """Write an accuracy and its standard deviation, if there is one."""
+    """Format an accuracy, with its standard deviation if known."""
     return percent(row.accuracy) + ("" if np.isnan(row.std) else f" ± {100 * row.std:.1f}")
 
 
 def evaluation_groups(run: Run, beside: Sequence[Run] = ()) -> dict[str, list[Evaluation]]:
-    """Group the accuracies of a run by labels per class (all labels first).
+    """Group the accuracies of a run by labels per class, starting with all labels.
 
-    If `run` and the runs `beside` it have several splits, they are also grouped by split.
+    If `run` and the runs `beside` it have several data splits, each split has its own groups.
     """
     splits = {row.details.get("split", "") for each in (run, *beside) for row in each.evaluations}
     order = {name: place for place, name in enumerate(_ORDER)}
@@ -65,13 +65,13 @@ def _member(view: View) -> Member | None:
 
 
 def evaluated(view: View) -> str:
-    """Return the name of the section in which the page shows the linear evaluation."""
+    """Return the page section of the linear evaluation."""
     member = _member(view)
     return member.declared.section if member and member.declared else "probes"
 
 
 def evaluation_panel(view: View) -> Panel | None:
-    """Draw the accuracies as dots (for groups, without untrained features); None if there are none."""
+    """Draw the accuracies as a dot plot. Returns None if there are none."""
     member = _member(view)
     blocks = _of_one(view.runs[0]) if view.alone else _of_groups(view)
     if member is None or not blocks:
@@ -90,7 +90,7 @@ def evaluation_panel(view: View) -> Panel | None:
 
 
 def sizes(run: Run) -> str:
-    """Say how many samples, repeats and dimensions were used for the accuracies, if the file says so."""
+    """Return a sentence with the numbers of samples, repeats and dimensions behind the accuracies."""
     asked = {"train_size": "training samples", "test_size": "test samples", "repeats": "repeats"}
     found = {key: dict.fromkeys(row.details[key] for row in run.evaluations if key in row.details) for key in asked}
     said = [f"{' or '.join(values)} {asked[key]}" for key, values in found.items() if values]
@@ -115,7 +115,6 @@ def _dot(row: Evaluation) -> Dot:
 
 
 def _of_groups(view: View) -> dict[str, list[Dot]]:
-    """Make the dots of groups; pixels and the untrained network are left out, because they are equal in all groups."""
     blocks: dict[str, list[Dot]] = {}
     for (features, heading), rows in _compared(view).items():
         name = heading if features == "trained" else f"{feature_name(features)}, {heading}"
@@ -136,11 +135,10 @@ def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
 
 
 def _accuracies(run: Run, view: View) -> dict[tuple[str, str], float]:
-    """Map each (features, heading) of a run to its accuracy, averaged over rows; pixels and "frozen" are left out."""
     held: dict[tuple[str, str], list[float]] = {}
     for heading, rows in evaluation_groups(run, view.runs).items():
         for row in rows:
-            if row.features not in ("pixels", "frozen"):
+            if row.features not in ("pixels", "frozen"):  # these are equal in all groups
                 held.setdefault((row.features, heading), []).append(row.accuracy)
     return {key: float(np.mean(values)) for key, values in held.items()}
 

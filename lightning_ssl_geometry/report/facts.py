@@ -1,4 +1,4 @@
-"""The line under a page's title: model, data and length of a run, or the facts that all runs of a comparison share."""
+"""The line under a page's title: model, data, length and date of a run."""
 
 __all__ = ["different_data", "facts", "shared_facts", "weights"]
 
@@ -12,12 +12,12 @@ from lightning_ssl_geometry.report.run import Run
 
 
 def facts(run: Run) -> list[str]:
-    """Say which model was trained or diagnosed, on which data, how long, and when."""
+    """Return the model, the data, the length and the date of a run, as short texts."""
     return [fact for fact in (_diagnosed(run) if run.is_diagnosis else _trained(run)) if fact]
 
 
 def weights(run: Run, short: bool = False) -> str:
-    """Say where the weights of a diagnosed network are from; if `short`, without folders, or "" if this is unknown."""
+    """Return where the weights of a diagnosed network come from. With `short`, folders are omitted."""
     if checkpoint := run.info.get("checkpoint"):
         return f"weights from {Path(str(checkpoint)).name if short else checkpoint}"
     kind = run.info.get("weights")
@@ -25,13 +25,13 @@ def weights(run: Run, short: bool = False) -> str:
 
 
 def shared_facts(runs: Sequence[Run]) -> list[str]:
-    """Return the data and the number of samples of diagnoses, each only if it is the same in all of them."""
+    """Return the data and the number of samples, each if it is the same in all diagnoses."""
     data, samples = ({find(run) for run in runs} for find in (_data, _samples))
     return [fact for each in (data, samples) if len(each) == 1 for fact in each if fact]
 
 
 def different_data(runs: Sequence[tuple[Group, Run]]) -> str:
-    """Return a sentence on which run saw which data; empty if all saw the same data."""
+    """Return a sentence on which run used which data, or "" if all used the same."""
     seen: dict[str, dict[str, None]] = {}
     for group, run in runs:
         named = group.name if len(group.runs) == 1 else f"{group.name}, {run.name}"

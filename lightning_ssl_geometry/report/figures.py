@@ -1,4 +1,7 @@
-"""Decides which quantities share a figure: those of one section and chart; for arrays also of one observed space."""
+"""Decide which quantities share a figure.
+
+They share it if they have the same section and chart; arrays also need the same tensor, such as h.
+"""
 
 __all__ = ["Figured", "Plan", "View", "in_order", "plans", "section_of"]
 
@@ -48,16 +51,16 @@ class Plan:
 
     @property
     def saved_unit(self) -> str:
-        """Unit of the values in CSV files, which are not in percent."""
+        """Unit of the values in CSV files, where percentages are saved as fractions."""
         return self.unit.removesuffix(", %")
 
     @property
     def drawn(self) -> list[Member]:
-        """The quantities to draw, without those that only serve them, such as labels."""
+        """The quantities to draw. Auxiliary ones, such as labels, are omitted."""
         return _subjects(self.members)
 
     def serving(self, asked: str) -> Member | None:
-        """Return the quantity whose role in the figure is `asked`, such as "label"; None if there is none."""
+        """Return the auxiliary quantity with a given role, such as "label", or None."""
         return next((each for each in self.members if each.role == asked), None)
 
 
@@ -75,7 +78,7 @@ class View:
 
     @property
     def alone(self) -> bool:
-        """Whether this is one run, in which colours show quantities and dashes data; else colours show groups."""
+        """Whether the page shows a single run, and does not compare groups."""
         return len(self.groups) == 1 and not self.groups[0].name
 
     @cached_property
@@ -85,12 +88,12 @@ class View:
 
     @property
     def grouped(self) -> list[tuple[Group, Run]]:
-        """All runs, as pairs of group and run."""
+        """All runs, as (group, run) pairs."""
         return [(group, run) for group in self.groups for run in group.runs]
 
     @property
     def once(self) -> bool:
-        """Whether no run was trained, so that there is no time axis."""
+        """Whether all runs are diagnoses, which have no time axis."""
         return all(run.is_diagnosis for run in self.runs)
 
     @property
@@ -100,7 +103,7 @@ class View:
 
     @property
     def by_epochs(self) -> bool:
-        """Whether the time axis can be in epochs for all runs."""
+        """Whether the time of all runs is known in epochs."""
         return all(run.time_unit == "epochs" for run in self.runs)
 
     def place(self, run: Run) -> int:
@@ -108,7 +111,7 @@ class View:
         return next(place for place, each in enumerate(self.runs) if each is run)
 
     def logged(self, run: Run, member: Member, stage: str) -> Series | Readouts | Snapshot | None:
-        """Return the log of a quantity in a run and stage, such as "val"; None if there is none."""
+        """Return what a run logged for a quantity in a stage, such as "val", or None."""
         return logged(run, member.names.get(self.place(run), {}).get(stage, ""))
 
 
@@ -117,15 +120,15 @@ def plans(view: View) -> dict[str, list[Plan]]:
     gathered: dict[str, dict[tuple[str, ...], list[Member]]] = {name: {} for name in SECTIONS}
     every = members(view.runs, last_layers=not view.alone)
     for member in every:
-        if member.quantity.shown and not _has_a_later(member, every):
+        if member.quantity.shown and not _has_later_layer(member, every):
             section = section_of(member, view.runs)
-            gathered.setdefault(section, {}).setdefault(_figure(member, view), []).append(member)
+            gathered.setdefault(section, {}).setdefault(_figure_key(member, view), []).append(member)
     found = {name: [plan for each in held.items() for plan in _plans(*each, view)] for name, held in gathered.items()}
     return {section: kept for section, kept in found.items() if kept}
 
 
 def in_order(sections: Iterable[str]) -> list[str]:
-    """Sort sections in the order of the page: those of the package, then a user's own, then other logs."""
+    """Sort page sections: those of the package, then those of the user, then "other"."""
     *known, last = SECTIONS
     asked = list(dict.fromkeys(sections))
     own = [name for name in asked if name not in SECTIONS]
@@ -133,7 +136,7 @@ def in_order(sections: Iterable[str]) -> list[str]:
 
 
 def section_of(member: Member, runs: Sequence[Run]) -> str:
-    """Return the section of a quantity: that which is declared, or "learning" for undeclared names like "loss"."""
+    """Return the page section of a quantity. Undeclared names such as "loss" are in "learning"."""
     if member.declared:
         return member.declared.section or _OTHER
     if member.base.startswith(LAYERS):
@@ -141,8 +144,7 @@ def section_of(member: Member, runs: Sequence[Run]) -> str:
     return _LEARNING if _OBJECTIVE.search(member.base) and is_scalar(member, runs) else _OTHER
 
 
-def _figure(member: Member, view: View) -> tuple[str, ...]:
-    """Return the key of the figure that shows a quantity; quantities with the same key share a figure."""
+def _figure_key(member: Member, view: View) -> tuple[str, ...]:
     place, names = next(iter(member.names.items()))
     log, kind = log_kind(view.runs[place], next(iter(names.values()))), _kind(member, view)
     if kind == "layers":
@@ -190,7 +192,7 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
-    """Separate quantities in percent from others, which need another axis; members with a role are in both."""
+    # percentages need an axis of their own; members with a role belong to both figures
     parted = {
         name: [each for each in members if each.role or each.quantity.percent is percent]
         for name, percent in (("", False), (_PERCENT, True))
@@ -198,8 +200,7 @@ def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
     return {name: each if _subjects(each) else [_measured(member) for member in each] for name, each in parted.items()}
 
 
-def _measured(member: Member) -> Member:
-    """Return the quantity with `baseline=False`, because it has an axis for itself."""
+def _measured(member: Member) -> Member:  # a baseline that is alone on its axis is drawn like any quantity
     declared = member.declared
     if declared is None or member.role:
         return member
@@ -235,7 +236,6 @@ def _unit(members: Sequence[Member], kind: Figured) -> str:
 
 
 def _cautions(members: Sequence[Member], view: View) -> list[str]:
-    """Return warnings about a figure whose logs have different names (perhaps other settings) or different data."""
     named = dict.fromkeys(filter(None, (_names(member, view) for member in members if not member.quantity.baseline)))
     said = [f"Logged under different names, so settings may differ: {'; '.join(named)}."] if named else []
     places = {place for member in members for place in member.names}
@@ -254,7 +254,6 @@ def _names(member: Member, view: View) -> str:
 
 
 def _kind(member: Member, view: View) -> Figured:
-    """Return the declared kind of picture if it fits the shape of the values, else the default of that shape."""
     place, names = next(iter(member.names.items()))
     name = next(iter(names.values()))
     log, asked = logged(view.runs[place], name), member.kind
@@ -267,9 +266,9 @@ def _kind(member: Member, view: View) -> Figured:
     return asked if asked in _OF_SNAPSHOTS else "matrix"
 
 
-def _has_a_later(member: Member, every: Sequence[Member]) -> bool:
-    """Whether the quantity has a line per entry and is also in a later layer; only the last layer is drawn then."""
+def _has_later_layer(member: Member, every: Sequence[Member]) -> bool:
     if member.kind != "components":
         return False
+    # only the last of several layers is drawn
     alike = [each for each in every if each.quantity == member.quantity and each.space == member.space]
     return alike[-1].part != member.part

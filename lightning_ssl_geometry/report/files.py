@@ -1,4 +1,4 @@
-"""Reads the files of a run, up to limits of size. A damaged or foreign file raises no error, but gives a note."""
+"""Read the files of a run, up to a maximum size. A damaged file gives a note instead of an error."""
 
 __all__ = ["Reads", "Table", "attempt", "is_there", "listed", "plain", "read_npz", "read_table", "read_text"]
 
@@ -37,23 +37,23 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file: names of columns, without duplicates, and rows of the same length."""
+    """A CSV file: unique column names, and rows of equal length."""
 
     columns: tuple[str, ...] = ()
     rows: Sequence[Sequence[str]] = ()
 
     def column(self, name: str) -> list[str]:
-        """Return all cells of a column."""
+        """Return the cells of a column."""
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
     def by_column(self, most: int) -> Iterator[dict[str, str]]:
-        """Return the first `most` rows, as column -> cell."""
+        """Return the first `most` rows, each as a dict: column -> cell."""
         return (dict(zip(self.columns, row, strict=True)) for row in islice(self.rows, most))
 
 
 def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, list[str]]:
-    """Return (what `read` returns, no notes); if it raises, (None, a note in which the file is called `shown`)."""
+    """Return the result of `read` and no notes. If `read` raises, return None and a note about the file `shown`."""
     try:
         return read(), []
     except Exception as error:  # a file may hold anything; the others are still to be shown
@@ -62,13 +62,13 @@ def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, li
 
 @dataclass(frozen=True)
 class Reads:
-    """Reads the files of a folder, and collects notes on them."""
+    """Reads the files of a folder, and collects notes about problems."""
 
     folder: Path
     notes: list[str] = field(default_factory=list)
 
     def of(self, name: str, read: Callable[[Path], tuple[Any, list[str]]], without: Any, missing: str = "") -> Any:
-        """Return what `read` makes of a file, or `without`; a missing file adds `missing` to the notes."""
+        """Read a file by `read`. If that fails, return `without`. If it is missing, add the note `missing`."""
         path = self.folder / name
         if not is_there(path):
             self.notes.extend([missing] if missing else [])
@@ -80,7 +80,7 @@ class Reads:
 
 
 def plain(text: object, most: int = 200) -> str:
-    r"""Make a text one line of at most `most` characters; characters that UTF-8 cannot encode become "?".
+    r"""Put a text in one line of at most `most` characters. Characters that UTF-8 cannot encode become "?".
 
     >>> plain("a\nb\udcff"), plain("abcdef", 4)
     ('a b?', 'abc…')
@@ -90,12 +90,12 @@ def plain(text: object, most: int = 200) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Whether the path exists; a broken link counts as well."""
+    """Whether a path exists, or is a broken link."""
     return os.path.lexists(path)
 
 
 def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Return (path, name) of the files below a folder with this ending, sorted; a note says if there are too many."""
+    """Return the sorted (path, name) pairs of all files below a folder with a given ending, and notes."""
     found = sorted(folder.rglob(f"*{ending}"))
     named = [(path, path.relative_to(folder).with_suffix("").as_posix()) for path in found[:_MOST_FILES]]
     more = [f"{folder.name}/ holds {len(found):,} files *{ending}; only the first {_MOST_FILES:,} were read."]
@@ -103,7 +103,7 @@ def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]
 
 
 def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
-    """Return the first `most` bytes of a UTF-8 file, and notes on what was left out that call the file `shown`."""
+    """Return up to `most` bytes of a UTF-8 file as text, and notes about the rest."""
     with _opened(path) as file:
         held = file.read(most + 1)
     notes = [f"{shown} is larger than {_size(most)}; what is behind that was left out."] if len(held) > most else []
@@ -121,7 +121,7 @@ def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
 
 
 def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
-    """Return the complete rows of a CSV file that are as long as its header, and notes on the other rows."""
+    """Read a CSV file. Rows without all columns are omitted, and notes mention them."""
     text, notes = read_text(path, shown, _MOST_TABLE_BYTES)
     if not text.strip():
         return Table(), [*notes, f"{shown} is empty."]
@@ -147,7 +147,7 @@ def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
 
 
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Read arrays of numbers, as `numpy.savez` writes them, of at most `_MOST_VALUES` values each."""
+    """Read numeric arrays from an NPZ file. Each may have up to `_MOST_VALUES` values."""
     with _opened(path) as file:
         if (size := os.fstat(file.fileno()).st_size) > _MOST_NPZ_BYTES:
             raise ValueError(f"it has {_size(size)}, and no more than {_size(_MOST_NPZ_BYTES)} are read")
@@ -156,12 +156,11 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 def _opened(path: Path) -> io.BufferedReader:
-    """Open a regular file. Others are a ValueError: a pipe would block, and opening a device may have side effects."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
         raise ValueError("it is a link to nothing" if path.is_symlink() else "it is not there any more") from error
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(mode):  # a pipe would block, and opening a device may have side effects
         raise ValueError(f"it is {next((name for is_of, name in _KINDS if is_of(mode)), 'no file')}")
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     file = os.fdopen(descriptor, "rb")
@@ -205,8 +204,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
-def _refuse_large(name: str, file: Any) -> None:
-    """Raise a ValueError, before memory is allocated, if the header declares too many values or no numbers."""
+def _refuse_large(name: str, file: Any) -> None:  # reads the header only, before memory is allocated
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"it is of version {version[0]}.{version[1]} of numpy's format")

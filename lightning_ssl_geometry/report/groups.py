@@ -1,4 +1,4 @@
-"""Groups of runs, with means and standard deviations over the runs of a group; a single run is a group with one run."""
+"""Groups of runs, with the mean and standard deviation over the runs of a group."""
 
 __all__ = ["GROUP_COLORS", "Average", "Group", "average", "notes_on_time", "read_groups"]
 
@@ -17,7 +17,7 @@ GROUP_COLORS = ("blue", "orange", "green", "violet", "red", "ink")  # in this or
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their random numbers, such as the seed; `color` is a key of `plots.COLORS`."""
+    """Runs that differ only in their random numbers, for example in the seed. `color` is a key of `plots.COLORS`."""
 
     name: str
     color: str
@@ -26,7 +26,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Average:
-    """A log, averaged over the runs of a group at the times at which all of them have a value."""
+    """A scalar or array over training, averaged over the runs of a group."""
 
     name: str  # as logged by the first run, with its stage
     epoch: Floats  # (R,), of the first run, as are `step`, `done` and `time`
@@ -40,16 +40,16 @@ class Average:
 
     @property
     def spread(self) -> Floats:
-        """The standard deviation; NaN for one run."""
+        """The standard deviation over runs, or NaN for a single run."""
         return np.full(self.mean.shape, np.nan) if self.std is None else self.std
 
     def when(self, by_epochs: bool) -> Floats:
-        """Return the time axis: epochs, or optimizer steps."""
+        """Return the time axis, (R,), in epochs or in optimizer steps."""
         return self.time if by_epochs else self.done
 
 
 def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
-    """Read the runs of each group; the runs of a group must either all be trained, or all be diagnoses."""
+    """Read the runs of each group. Raises a ValueError if a group mixes training runs and diagnoses."""
     if not groups:
         raise ValueError("Expected `groups` with a group of runs, but got none.")
     for name, runs in groups.items():
@@ -71,16 +71,16 @@ def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
 
 
 def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_epochs: bool = True) -> Average | None:
-    """Average the logs that `find` returns for the runs, at the times that all of them have; None if there is no log.
+    """Average the logs that `find` returns for the runs of a group. Returns None if no run has a log.
 
-    Times are compared in optimizer steps, or in epochs if `by_epochs` is true and the runs' epochs differ in length.
-    Runs whose arrays differ in length from those of the first run are left out.
+    Only times that all runs share are used. They are compared as optimizer steps, or with `by_epochs` as epochs if
+    epochs differ in length. Arrays of another length than that of the first run are omitted.
     """
     found = [(run, item) for run in group.runs if (item := find(run)) is not None]
     found = [(run, item) for run, item in found if _values(item).shape[1:] == _values(found[0][1]).shape[1:]]
     if not found:
         return None
-    moments = _moments(found, by_epochs)
+    moments = _shared_times(found, by_epochs)
     shared = reduce(np.intersect1d, moments)
     held = [np.isin(each, shared) for each in moments]
     stacked = np.stack([_values(item)[kept] for (_, item), kept in zip(found, held, strict=True)])  # (runs, R, ...)
@@ -93,7 +93,7 @@ def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_ep
 
 
 def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
-    """Name the groups whose runs have epochs of different length, and say whether epochs or steps are averaged."""
+    """Return sentences on groups whose runs have epochs of different lengths."""
     said = []
     for group in groups:
         paces: dict[float, list[str]] = {}
@@ -109,21 +109,17 @@ def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
     return said
 
 
-def _moments(found: Sequence[tuple[Run, Series | Readouts]], by_epochs: bool) -> list[Floats]:
-    """Return the times of each run's values, in a unit that the runs share: epochs or steps."""
+def _shared_times(found: Sequence[tuple[Run, Series | Readouts]], by_epochs: bool) -> list[Floats]:
     if by_epochs and not _of_one_pace([run for run, _ in found]):
         return [np.round(run.time(item), 6) for run, item in found]
     return [item.done for _, item in found]
 
 
 def _of_one_pace(runs: Sequence[Run]) -> bool:
-    """Whether an epoch has the same number of steps in all runs; also true if a number is not known.
-
-    The numbers are estimates. If they differ, the epochs that the runs logged at the same steps are compared.
-    """
     paces = {run.steps_per_epoch for run in runs}
     if len(paces) == 1 or None in paces:
         return True
+    # the paces are estimates: compare the epochs that the runs logged at the same steps
     first, *others = (_epochs(run) for run in runs)
     shared = [first.keys() & other.keys() for other in others]
     later = all(any(first[done] >= 1 for done in each) for each in shared)  # in the first epoch all agree
@@ -133,7 +129,6 @@ def _of_one_pace(runs: Sequence[Run]) -> bool:
 
 
 def _epochs(run: Run) -> dict[float, float]:
-    """Map each number of optimizer steps done to the epoch that was logged with it."""
     logs: list[Series | Readouts] = [*run.scalars.values(), *run.arrays.values()]
     return {
         float(done): float(epoch)

@@ -1,4 +1,4 @@
-"""The most important numbers of a run, on the page and in the terminal."""
+"""The most important numbers of a run, for the page and the terminal."""
 
 __all__ = ["Tile", "bound", "headline", "null_beside", "remarks", "summary_table"]
 
@@ -25,7 +25,7 @@ _MOST_UNKNOWN = 24
 
 @dataclass(frozen=True)
 class Tile:
-    """A headline number with its name, its greatest possible value (`of`) and a remark."""
+    """A headline number with its name. `of` is its greatest possible value."""
 
     name: str
     value: str
@@ -34,7 +34,7 @@ class Tile:
 
 
 def headline(run: Run) -> list[Tile]:
-    """Return the headline numbers of a run: the accuracy gained by training, and quantities declared as headlines."""
+    """Return the headline numbers of a run: the accuracy that training adds, and quantities marked as headlines."""
     order = [*SECTIONS]
     found = [(member, known) for member in members([run]) if (known := member.declared) and known.quantity.headline]
     found.sort(key=lambda each: order.index(each[1].section) if each[1].section in order else len(order))
@@ -48,7 +48,7 @@ def headline(run: Run) -> list[Tile]:
 def summary_table(run: Run | str | Path) -> "Table":
     """Make a table for the terminal: first, best and last value of each scalar, and the linear evaluation.
 
-    `run` is a folder or the result of :func:`read_run`. A folder is read by that function, with its errors.
+    `run` is a folder, or a run from :func:`read_run`. Raises the errors of :func:`read_run`.
     """
     from rich.table import Table
     from rich.text import Text
@@ -76,7 +76,7 @@ def summary_table(run: Run | str | Path) -> "Table":
 
 
 def remarks(run: Run, most: int = 8) -> str:
-    """Return at most `most` of the page's notes on missing and unreadable files, one per line.
+    """Return at most `most` notes about missing and unreadable files, one per line.
 
     >>> print(remarks(Run(Path("."), "run", notes=("a is missing.", "b is empty.")), most=1))
     a is missing.
@@ -88,7 +88,7 @@ def remarks(run: Run, most: int = 8) -> str:
 
 
 def bound(run: Run, name: str) -> str:
-    """Return " (at most N here)" if the number of rows limits a value to N, else an empty text."""
+    """Return " (at most N here)" if the number of samples limits a value to N, else ""."""
     cap = cap_of(run, name)
     return f" (at most {cap.most:,} here)" if cap and cap.by_rows else ""
 
@@ -106,7 +106,6 @@ def _summary(series: Series, member: Member) -> tuple[str, str, str]:
 
 
 def _gains(run: Run) -> list[Tile]:
-    """Return a headline per number of labels: the accuracy gained by training, or the accuracy if no gain is known."""
     tiles = []
     for heading, rows in evaluation_groups(run).items():
         by_name = {row.features: row.accuracy for row in rows}
@@ -127,7 +126,6 @@ def _gains(run: Run) -> list[Tile]:
 
 
 def _tile(run: Run, member: Member) -> Tile | None:
-    """Return a quantity's last value on validation data; if there are none, on the first other data with a value."""
     found = [series for series in series_of(run, member) if series.finite.any()]
     if not found:
         return None
@@ -143,7 +141,7 @@ def _tile(run: Run, member: Member) -> Tile | None:
 
 
 def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str]) -> str:
-    """Return name and value of the quantity's baseline; an empty text if the run did not log the baseline."""
+    """Return the name and value of a quantity's baseline, or "" if the run did not log the baseline."""
     known = member.declared
     if known is None or not known.quantity.null:
         return ""

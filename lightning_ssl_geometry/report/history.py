@@ -1,4 +1,4 @@
-"""The history of a run that was resumed in another folder. Its logs continue those of the earlier folder."""
+"""The history of a run that was resumed in another folder."""
 
 __all__ = ["History", "Logs", "Resumption", "is_resumed", "read_history", "read_logs", "with_earlier"]
 
@@ -21,43 +21,32 @@ _Log = TypeVar("_Log", Series, Readouts)
 
 @dataclass(frozen=True)
 class Resumption:
-    """A resumption of a run from a checkpoint.
+    """One resumption of a run from a checkpoint."""
 
-    Attributes:
-        folder: Folder of the earlier part, relative to the folder of the resumed run; None if it is not known.
-        run: Name of the earlier part in its history.json; None if it has no name.
-        step: Optimizer steps done at the checkpoint.
-        logged: Step of the first scalars that were logged after resuming.
-        epoch: Epoch of the checkpoint, counted from 0.
-        time: Date and time, in ISO form.
-        within_epoch: Whether the checkpoint was saved within an epoch. If so, results of this epoch on training batches
-            are from its later batches only.
-    """
-
-    folder: str | None
-    run: str | None
-    step: float
-    logged: float
-    epoch: float
-    time: str
-    within_epoch: bool = False
+    folder: str | None  # of the earlier part, relative to the resumed run's folder
+    run: str | None  # id of the earlier part in its history.json
+    step: float  # number of optimizer steps done at the checkpoint
+    logged: float  # step of the first scalars that the resumed run logged
+    epoch: float  # of the checkpoint, counted from 0
+    time: str  # date and time in ISO format
+    within_epoch: bool = False  # results on training batches of this epoch are then from its later batches only
 
 
 @dataclass(frozen=True)
 class History:
-    """The content of history.json: the name of the run, and its resumptions, the earliest first."""
+    """The content of history.json: the id of the run, and its resumptions from first to last."""
 
     run: str | None = None
     resumed: tuple[Resumption, ...] = ()
 
     @property
     def earlier(self) -> Resumption | None:
-        """The resumption from another folder, if there was one."""
+        """The first resumption from another folder, or None."""
         return next((each for each in self.resumed if each.folder != "."), None)
 
 
 def read_history(folder: Path) -> tuple[History, list[str]]:
-    """Read history.json; notes say what could not be read."""
+    """Read history.json. Notes name what could not be read."""
     path = folder / _FILE
     if not path.is_file():
         return History(), []
@@ -69,12 +58,12 @@ def read_history(folder: Path) -> tuple[History, list[str]]:
 
 
 def is_resumed(folder: Path) -> bool:
-    """Whether a folder continues a run, even if nothing was logged there yet."""
+    """Whether the folder's run was resumed from a checkpoint."""
     return bool(read_history(folder)[0].resumed)
 
 
 class Logs(NamedTuple):
-    """The logs in one folder: scalars, arrays, snapshots of arrays with more axes, and the declared meanings."""
+    """The scalars, vectors over training, larger arrays and descriptions in one folder, by logged name."""
 
     scalars: dict[str, Series]
     arrays: dict[str, Readouts]
@@ -83,7 +72,7 @@ class Logs(NamedTuple):
 
 
 def read_logs(reads: Reads, missing: str = "") -> Logs:
-    """Read the logs in a folder. If a file is missing, its name and the text `missing` are added to the notes."""
+    """Read the logs in a folder. `missing` is appended to a missing file's name in the notes."""
     scalars, geometry = (f"{name}{missing}" if missing else "" for name in ("metrics.csv", "geometry"))
     return Logs(
         reads.of("metrics.csv", read_scalars, {}, missing=scalars),
@@ -100,11 +89,11 @@ def _read_declared(path: Path) -> tuple[dict[str, Declared], list[str]]:
 
 
 def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
-    """Join the logs of a folder with those of all folders from which it was resumed; notes name missing parts."""
+    """Join the logs of a folder with those of the folders that it continues. Notes name missing folders."""
     history, notes = read_history(folder)
     parts, seen, place, current = [(own, history.earlier)], {folder.resolve()}, folder, history
     while (entry := current.earlier) is not None:
-        place, problem = _place(place, entry, seen)
+        place, problem = _earlier_folder(place, entry, seen)
         if problem:
             notes.append(f"Resumed at step {entry.step:,.0f}: the history before is not shown, because {problem}.")
             break
@@ -126,8 +115,7 @@ def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
     return joined, history, notes
 
 
-def _place(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str | None]:
-    """Return the folder of an earlier part, and the reason why it cannot be used, or None."""
+def _earlier_folder(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str | None]:
     if entry.folder is None:
         return folder, "its checkpoint does not say which folder it is of"
     place = (folder / entry.folder).resolve()
@@ -142,7 +130,6 @@ def _place(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str 
 
 
 def _join_scalars(earlier: Mapping[str, Series], own: Mapping[str, Series], logged: float) -> dict[str, Series]:
-    """Put earlier values before the present ones: values before the step `logged`, and test values at that step."""
     joined = dict(own)
     for name, series in earlier.items():
         kept = (series.step < logged) | (name.startswith("test/") & (series.step <= logged))
@@ -152,7 +139,6 @@ def _join_scalars(earlier: Mapping[str, Series], own: Mapping[str, Series], logg
 
 
 def _join_arrays(earlier: Mapping[str, Readouts], own: Mapping[str, Readouts], step: float) -> dict[str, Readouts]:
-    """Put earlier rows up to `step` before the present ones, except for arrays whose number of columns has changed."""
     joined = dict(own)
     for name, array in earlier.items():
         kept = array.step <= step
@@ -167,10 +153,9 @@ def _join_snapshots(earlier: Mapping[str, Snapshot], own: Mapping[str, Snapshot]
 
 
 def _joined(earlier: _Log, own: _Log | None) -> _Log:
-    """Join two parts of a log in order of time. If both have a value at one time, the later part's value is kept."""
     if own is None:
         return earlier
-    before = earlier.rows(~np.isin(earlier.done, own.done)).columns
+    before = earlier.rows(~np.isin(earlier.done, own.done)).columns  # at equal times, the later part counts
     both: dict[str, Any] = {name: np.concatenate([before[name], values]) for name, values in own.columns.items()}
     whole = replace(own, **both)
     return whole.rows(np.argsort(whole.done, kind="stable"))

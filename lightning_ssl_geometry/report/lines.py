@@ -1,4 +1,4 @@
-"""Figures of scalars: lines over training, or dots if no run was trained."""
+"""Figures of scalars over training."""
 
 __all__ = ["component_panels", "line_panel"]
 
@@ -36,13 +36,13 @@ _BETWEEN: tuple[Dash, ...] = ("solid", "dashed", "dotted")
 
 
 def line_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw a figure of lines; None if it has no lines, or if the page is of one diagnosis, which has no time axis."""
+    """Draw scalars as lines over training. Returns None if there are none, or for a single diagnosis."""
     found = tracks(plan, view)
     return None if not found or (view.alone and view.once) else _drawn(plan, view, found)
 
 
 def component_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw each entry of an array as a line over training. In a comparison of groups, a figure shows a few entries."""
+    """Draw each entry of a vector as a line over training."""
     found = tracks(plan, view)
     if not found:
         return []
@@ -60,7 +60,6 @@ def component_panels(plan: Plan, view: View) -> list[Panel]:
 
 
 def _component(track: Track, name: str, place: int, at: int, view: View) -> Track:
-    """Return the line of entry `place` of an array; it is line number `at` of its figure."""
     std = None if track.mean.std is None else track.mean.std[:, place]
     track = replace(track, mean=replace(track.mean, mean=track.mean.mean[:, place], std=std), label=name)
     if view.alone:
@@ -88,7 +87,7 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
         floor=floor_of(plan.drawn), ceiling=ceiling_of(plan, view), caption=caption,
     )  # fmt: skip
     label = f"{plan.title} over training: {'; '.join(map(_in_words, found))}."
-    sizes = sorted({_stretch(track, view) for track in found} - {1})
+    sizes = sorted({_values_per_point(track, view) for track in found} - {1})
     thick = f"Thick lines are means of {' or '.join(map(str, sizes))} values each." if sizes else ""
     said = " ".join(filter(None, [remark, thick, same if view.alone else ""]))
     return Panel(plan.name, plan.title, figure, label=label, numbers=_numbers(plan, view, found), members=plan.members,
@@ -97,7 +96,7 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
 
 def _curve(track: Track, view: View) -> Curve:
     scale, show = shown(track.member.quantity)
-    mean, size, baseline = track.mean, _stretch(track, view), track.member.quantity.baseline
+    mean, size, baseline = track.mean, _values_per_point(track, view), track.member.quantity.baseline
     time, value = _averaged(_time(track, view), size), _averaged(mean.mean, size)
     label = f"{track.name} {show(float(value[-1]))}".strip()
     if (baseline or not track.name) if not view.alone else (baseline and not track.name):
@@ -123,14 +122,13 @@ def _tips(track: Track, view: View, value: Floats, size: int) -> list[str]:
 
 
 def _background(track: Track, view: View) -> list[Curve]:
-    """For one run, return a faint line of single values behind a line of means: those per step, or those averaged."""
     if not view.alone:
         return []
     run, (scale, _) = view.runs[0], shown(track.member.quantity)
     twin = f"{track.mean.name}_step"
     if (behind := run.scalars.get(twin)) is not None and twin not in run.declared:
         return [Curve("", run.time(behind), scale * behind.value, color=track.color, faint=True)]
-    if _stretch(track, view) > 1:
+    if _values_per_point(track, view) > 1:
         return [Curve("", track.mean.time, scale * track.mean.mean, color=track.color, faint=True)]
     return []
 
@@ -166,7 +164,6 @@ def _dot(track: Track, view: View) -> Dot:
 
 
 def _notes(found: Sequence[Track], view: View) -> tuple[str, str]:
-    """Say which data and how many runs are shown (per quantity if this differs), and what crosses mean."""
     stage = found[0].stage
     drawn = {track.label: track.member for track in found if not track.member.quantity.baseline}
     means = {
@@ -203,8 +200,7 @@ def _limits(view: View) -> tuple[float, float]:
     return float(times.min()), float(times.max()) or 1.0
 
 
-def _stretch(track: Track, view: View) -> int:
-    """Return how many values are averaged per drawn point; it is above 1 if a single run has hundreds of values."""
+def _values_per_point(track: Track, view: View) -> int:
     return -(-len(track.mean.mean) // _MOST_POINTS) if view.alone else 1
 
 

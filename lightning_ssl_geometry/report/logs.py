@@ -1,4 +1,4 @@
-"""The logs of a run as numpy arrays: the scalars of Lightning's metrics.csv, and the arrays in geometry/."""
+"""The logs of a run as numpy arrays: scalars from metrics.csv, and arrays from the folder geometry."""
 
 __all__ = ["MOST_DRAWN", "Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_scalars", "read_snapshots"]
 
@@ -28,25 +28,22 @@ class _OverTime:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """All arrays of the log that have one row per time."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "name"}
 
     def rows(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
-        """Return the log with some of its rows only."""
         return replace(self, **{name: values[kept] for name, values in self.columns.items()})
 
 
 @dataclass(frozen=True)
 class Series(_OverTime):
-    """One scalar over training, in order of time. If several values were logged at one time, only the last is kept.
+    """One scalar at R times of training, in order of time.
 
     Attributes:
-        name: The logged name, with its stage: `val/loss`.
-        epoch: (R,), counted from 0; NaN if unknown.
-        step: (R,), the index of the optimizer step at which a value was logged, counted from 0.
-        value: (R,), also NaN and infinities.
-        done: (R,), number of optimizer steps done: 0 for a value from before training (its `step` is 0), else
-            `step + 1`.
+        name: The logged name with its stage, such as `val/loss`.
+        epoch: (R,), counted from 0. NaN if unknown.
+        step: (R,), index of the optimizer step, counted from 0.
+        value: (R,), may contain NaN and infinities.
+        done: (R,), number of optimizer steps done: `step + 1`, or 0 for a value before training.
     """
 
     value: Floats
@@ -58,23 +55,23 @@ class Series(_OverTime):
 
     @property
     def finite(self) -> NDArray[np.bool_]:
-        """Boolean (R,), true where the value is finite."""
+        """Whether each value is finite, (R,)."""
         return np.isfinite(self.value)
 
     @property
     def drawable(self) -> bool:
-        """Whether at least one value is small enough for an axis, also in percent."""
+        """Whether at least one value is small enough to be drawn."""
         return bool((np.abs(self.value) < MOST_DRAWN / 100).any())
 
 
 @dataclass(frozen=True)
 class Readouts(_OverTime):
-    """One array over training, with one row for each of the R times at which it was logged.
+    """One vector of length K at R times of training.
 
     Attributes:
-        name: The logged name, with its stage: `train/log_spectrum_h`.
+        name: The logged name with its stage, such as `train/log_spectrum_h`.
         epoch: (R,), counted from 0.
-        step: (R,), optimizer steps done.
+        step: (R,), number of optimizer steps done.
         values: (R, K).
     """
 
@@ -82,19 +79,19 @@ class Readouts(_OverTime):
 
     @property
     def done(self) -> Floats:
-        """(R,), number of optimizer steps done at each time."""
+        """Number of optimizer steps done, (R,)."""
         return self.step
 
     @property
     def finite_rows(self) -> "Readouts | None":
-        """The rows that have a finite number; None if there are none."""
+        """The rows that contain a finite number, or None."""
         kept = np.flatnonzero(np.isfinite(self.values).any(axis=1))
         return self.rows(kept) if len(kept) else None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The last logged value of an array with several axes, such as images, after `step` optimizer steps."""
+    """The last value of an array with several axes, after `step` optimizer steps."""
 
     name: str
     epoch: float
@@ -103,7 +100,7 @@ class Snapshot:
 
 
 def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
-    """Read metrics.csv as Lightning's CSVLogger writes it; an empty cell means that there is no value."""
+    """Read metrics.csv of Lightning's CSVLogger. Empty cells are omitted."""
     table, notes = read_table(path, path.name)
     if not table.rows:
         return {}, notes
@@ -135,14 +132,14 @@ def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
-    """Read geometry/<stage>/<name>.csv, with the columns epoch, step, 0, 1, 2, ... and one row per logged time."""
+    """Read geometry/<stage>/<name>.csv, with the columns epoch, step, 0, 1, 2, ... and one row per time."""
     if not folder.is_dir():
         raise ValueError("it is no folder")
     return _read_each(folder, ".csv", _read_array)
 
 
 def read_snapshots(folder: Path) -> tuple[dict[str, Snapshot], list[str]]:
-    """Read geometry/<stage>/<name>.npz: `values`, `epoch` and `step`."""
+    """Read geometry/<stage>/<name>.npz, with the arrays `values`, `epoch` and `step`."""
     return _read_each(folder, ".npz", _read_snapshot)
 
 
@@ -157,14 +154,13 @@ def _read_each(
         array, said = held or (None, [])
         notes += more + said
         if array is not None:
-            values, said = _within(array.values, shown)
+            values, said = _huge_as_infinite(array.values, shown)
             notes += said
             arrays[name] = replace(array, values=values)
     return arrays, notes
 
 
-def _within(values: Floats, shown: str) -> tuple[Floats, list[str]]:
-    """Replace numbers that are too large for an axis by infinite numbers; notes count them."""
+def _huge_as_infinite(values: Floats, shown: str) -> tuple[Floats, list[str]]:
     if not np.isfinite(values).any():
         return values, [f"{shown} holds no finite number."]
     huge = np.isfinite(values) & (np.abs(values) > MOST_DRAWN)
@@ -206,14 +202,14 @@ def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, lis
 
 
 def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:
-    """Rename `x_epoch` to `x` if there is also `x_step`, because Lightning adds both endings if it logs both ways."""
+    # Lightning logs `x_step` and `x_epoch` if `x` is logged on steps and epochs: `x_epoch` becomes `x`
     plain = {name: name.removesuffix("_epoch") for name in scalars if name.endswith("_epoch")}
     plain = {name: base for name, base in plain.items() if f"{base}_step" in scalars and base not in scalars}
     return {plain.get(name, name): replace(series, name=plain.get(name, name)) for name, series in scalars.items()}
 
 
 def floats(cells: Sequence[str]) -> Floats:
-    """Parse cells; a cell that is not a number becomes NaN."""
+    """Parse cells. A cell that is not a number becomes NaN."""
     return np.array([_number(cell) if cell else np.nan for cell in cells], dtype=np.float64)
 
 
@@ -229,7 +225,7 @@ def _meant(cells: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def _filled_epochs(step: Floats, epoch: Floats) -> Floats:
-    """Fill in missing epochs from the next row that has an epoch, because callbacks may log only the step."""
+    # callbacks may log only the step: take the epoch of the next row that has one
     known = np.flatnonzero(np.isfinite(epoch) & np.isfinite(step))
     if not len(known):
         return epoch
@@ -243,10 +239,8 @@ def _countable(step: Floats) -> NDArray[np.bool_]:
 
 
 def _untrained(table: Table, epoch: Floats, step: Floats) -> NDArray[np.bool_]:
-    """Mark the rows that were logged before training: those of step 0 with values of the stage `probe` only.
-
-    If the first epoch has only one step, rows from its end look the same; then only the first value of a column counts.
-    """
+    # Rows of step 0 with values of the stage `probe` only. If the first epoch has one step, rows from its end look the
+    # same; then only the first value of a column counts.
     first = np.zeros(len(step), dtype=bool)
     probed: list[int] = []
     others: list[int] = []
@@ -268,5 +262,4 @@ def _by_time(series: Series) -> Series:
 
 
 def _last_of_each(ordered: Floats) -> NDArray[np.bool_]:
-    """Mark the last of equal neighbours, because a resumed run may log a step twice."""
-    return np.append(ordered[1:] != ordered[:-1], True)
+    return np.append(ordered[1:] != ordered[:-1], True)  # a resumed run may log a step twice

@@ -1,7 +1,7 @@
-"""The quantities of one or several runs. Logs of several runs with the same meaning are joined to one quantity.
+"""The quantities of one or several runs. Logs of several runs with the same meaning are one quantity.
 
-Logs have the same meaning if their diagnostic's class, the key of the result and the observed space are equal. If one
-run has several such logs, their names must be equal, too. Undeclared logs are joined by their names.
+Logs have the same meaning if they come from the same diagnostic, result key and tensor. If a run has several such logs,
+or a log has no description, the names must be equal.
 """
 
 __all__ = ["LAYERS", "Member", "is_scalar", "log_kind", "logged", "members", "printable", "series_of", "space_name",
@@ -22,12 +22,12 @@ from lightning_ssl_geometry.report.run import Run
 LAYERS = "layers/"  # begins the name of a column of layers.csv
 _STAGES = ("train", "val", "probe", "test")
 _CLEAN = "_image"
-_Identity = tuple[str, ...]
+_Identity = tuple[str, ...]  # the meaning of a log: class, key, part, space
 
 
 @dataclass(frozen=True)
 class Member:
-    """A quantity, joined from the logs of all runs that have it."""
+    """A quantity, with the names under which runs logged it."""
 
     declared: Declared | None  # in the first run that has it; None if nobody declared it
     base: str  # the logged name behind the stage, in the first run that has it
@@ -37,46 +37,45 @@ class Member:
 
     @property
     def quantity(self) -> Quantity:
-        """The declared quantity; for an undeclared log, a quantity whose title is the log's name."""
+        """Description of the quantity. If a log has none, its title is the logged name."""
         return self.declared.quantity if self.declared else Quantity(title=self.base or "value", text="-")
 
     @property
     def space(self) -> str:
-        """The tensor from which it is computed, such as "h_image", or an empty text."""
+        """The tensor on which the quantity is computed, such as "h_image", or ""."""
         return self.declared.space if self.declared else ""
 
     @property
     def part(self) -> str:
-        """The part of the result, such as the name of a layer, or an empty text."""
+        """The part of the network, such as a layer's name, or ""."""
         return _layer_name(self.declared.part) if self.declared and self.declared.part else ""
 
     @property
     def kind(self) -> Kind | None:
-        """The declared kind of picture, or None."""
+        """The declared kind of figure, or None."""
         return self.quantity.picture.kind if self.quantity.picture else None
 
     @property
     def role(self) -> str:
-        """How the quantity serves others in their figure, such as "label"; empty for both quantities of a path."""
+        """Role of an auxiliary quantity in a figure, such as "label", or ""."""
         picture = self.quantity.picture
         return picture.role if picture and picture.kind != "path" else ""
 
     @property
     def title(self) -> str:
-        """The title, followed by space, part and name if other quantities have the same title."""
+        """The title. Tensor, layer and logged name are added if several quantities share a title."""
         apart = [space_name(self.space) if self.spaces else "", self.part, self.base if self.distinct else ""]
         named = ", ".join(filter(None, apart))
         return f"{self.quantity.title} ({named})" if named else self.quantity.title
 
 
 def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
-    """Join the logs of runs to quantities, in the order in which they were declared; undeclared logs come last.
+    """Return the quantities of all runs, in the order of their descriptions. Logs without description come last.
 
-    If `last_layers` is true, a quantity of several layers is kept for the last layer only, so that networks of
-    different depths can be compared.
+    With `last_layers`, only the last layer of a quantity is kept. Networks of different depths can then be compared.
     """
     found: dict[_Identity, Member] = {}
-    identities = [_last_parts(_identities(run)) if last_layers else _identities(run) for run in runs]
+    identities = [_of_last_layers(_identities(run)) if last_layers else _identities(run) for run in runs]
     several = {each for held in identities for each in _repeated(held)}
     observed = {(*each[:2], each[3]) for held in identities for each in held.values() if each[0] and each[3]}
     spaces = Counter(each[:2] for each in observed)
@@ -94,14 +93,14 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
 
 
 def logged(run: Run, name: str) -> Series | Readouts | Snapshot | None:
-    """Return the log of a run with this name, or None; a column of layers.csv becomes an array with one row."""
+    """Return what a run logged under a name, or None. A column of layers.csv is an array with one row."""
     if name.startswith(LAYERS) and run.layers and (column := name.removeprefix(LAYERS)) in run.layers.values:
         return Readouts(name, np.zeros(1), np.zeros(1), values=run.layers.values[column][None])
     return run.scalars.get(name) or run.arrays.get(name) or run.snapshots.get(name)
 
 
 def log_kind(run: Run, name: str) -> str:
-    """Return the kind of a log, such as scalar, array or layers; logs of different kinds do not share a figure."""
+    """Return the kind of a log: a scalar, a vector, a larger array or a column of layers.csv."""
     return LAYERS if name.startswith(LAYERS) else type(logged(run, name)).__name__
 
 
@@ -123,22 +122,21 @@ def split(name: str) -> tuple[str, str]:
 
 
 def stage_order(stage: str) -> int:
-    """Return a key that sorts train, val, probe, test, and then names without a stage."""
+    """Return a sort key for stages: train, val, probe, test, then none."""
     return _STAGES.index(stage) if stage in _STAGES else len(_STAGES)
 
 
 def _layer_name(part: str) -> str:
-    """Return the name of a layer from the part of a result's name: "layer 2" for "2", "layers.3" for "layers_3"."""
     return f"layer {part}" if part.isdecimal() else re.sub(r"_(?=\d)|(?<=\d)_", ".", part)
 
 
 def space_name(space: str) -> str:
-    """Return the words for an observed tensor, such as "h, clean images" for "h_image"."""
+    """Return readable words for the name of a tensor: "h, clean images" for "h_image"."""
     return f"{space.removesuffix(_CLEAN)}, clean images" if space.endswith(_CLEAN) else space
 
 
 def printable(text: str, most: int = 18) -> str:
-    r"""Replace control characters; if a text is longer than `most`, replace its middle, because ends often differ.
+    r"""Replace control characters, and the middle of a text that is longer than `most` characters.
 
     >>> printable("a\x00 name that is too long")
     'a� name t…too long'
@@ -148,7 +146,6 @@ def printable(text: str, most: int = 18) -> str:
 
 
 def _identities(run: Run) -> dict[str, _Identity]:
-    """Map the name of each log of a run to its meaning, such as (class, key, part, space)."""
     twins = (name for name in run.scalars if name.endswith("_step") and name not in run.declared)
     means = {name for name in twins if name.removesuffix("_step") in run.scalars}  # Lightning logged their mean, too
     names = [name for name in run.scalars if name not in means]
@@ -160,14 +157,12 @@ def _identities(run: Run) -> dict[str, _Identity]:
     return {name: ("", split(name)[1], "", "") if each is None else each.meaning for name, each in known}
 
 
-def _repeated(held: Mapping[str, _Identity]) -> set[_Identity]:
-    """Return the meanings that several logs of one stage share, so that only the names distinguish these logs."""
+def _repeated(held: Mapping[str, _Identity]) -> set[_Identity]:  # several logs of a stage mean the same
     counts = Counter((split(name)[0], identity) for name, identity in held.items())
     return {identity for (_, identity), count in counts.items() if count > 1}
 
 
-def _last_parts(held: Mapping[str, _Identity]) -> dict[str, _Identity]:
-    """If several layers have the same result, keep it for the layer declared last, and drop the layer's name."""
+def _of_last_layers(held: Mapping[str, _Identity]) -> dict[str, _Identity]:
     last = {identity[:2] + identity[3:]: identity[2] for identity in held.values()}
     joined = {name: (*identity[:2], "", *identity[3:]) for name, identity in held.items()}
     return {name: joined[name] for name, each in held.items() if each[2] == last[each[:2] + each[3:]]}

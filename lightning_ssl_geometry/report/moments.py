@@ -1,4 +1,4 @@
-"""Figures of arrays at a few times of training: spectra, profiles, histograms and quantiles."""
+"""Figures of vectors at a few times of training: spectra, profiles, histograms and quantiles."""
 
 __all__ = ["moment_panels"]
 
@@ -44,16 +44,12 @@ class _Line:
 
     @property
     def words(self) -> str:
-        """Group, quantity and time, as far as they distinguish the line from others."""
         group, label = self.track.group.name, self.track.label
         return ", ".join(filter(None, [printable(group, 30), label, "" if label and not group else self.moment]))
 
 
 def moment_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw arrays at the start, middle and end of training; if a figure has several quantities, only at the end.
-
-    One run has a figure for each stage; groups have one figure, for the stage that most of them have.
-    """
+    """Draw vectors at the start, middle and end of training, or only at the end if there are several."""
     stages = sorted({stage for member in plan.drawn for stage in member.names.get(0, {})}, key=stage_order)
     if not view.alone:
         stages = [stage for stage in [shared_stage(plan.drawn, view)] if stage is not None]
@@ -102,7 +98,7 @@ def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
     for place, member in enumerate(plan.drawn):
         for track in _tracks(plan, view, member, stage=stage):
             at_end = row is not None or several or (not view.alone and plan.kind != "spectrum")
-            looks = {-1 if row is None else row: _END} if at_end else _moments(track.mean.time)
+            looks = {-1 if row is None else row: _END} if at_end else _looks_by_row(track.mean.time)
             for at, (muted, dash) in looks.items():
                 color = (muted or COLORS[place % len(COLORS)]) if view.alone else track.group.color
                 dash = _BY_QUANTITY[place % len(_BY_QUANTITY)] if several and not view.alone else dash
@@ -126,15 +122,14 @@ def _tracks(plan: Plan, view: View, member: Member, stage: str) -> list[Track]:
 
 
 def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
-    """Make the line of an array's row `at`; `ended` says whether a text is written at the end of the line."""
     mean, (scale, show) = track.mean, shown(track.member.quantity)
     y, std = mean.mean[at], None if mean.std is None else mean.std[at]
     if _log(plan):
         values = np.exp(y)
-        y, std = _resolved(values), None if std is None else np.exp(std)
+        y, std = _without_rounding(values), None if std is None else np.exp(std)
     y, std = scale * y, std if std is None or _log(plan) else scale * std
     x, when = (
-        _x(plan, track.group, track.stage, view=view, size=len(y)),
+        _x_values(plan, track.group, track.stage, view=view, size=len(y)),
         time_name(track.group.runs[0], float(mean.time[at])),
     )
     last, stepped = y[np.isfinite(y)][-1:], len(x) > len(y)
@@ -168,16 +163,14 @@ def _mean(member: Member, group: Group, stage: str, view: View, plan: Plan) -> A
     return mean_of(member, group, stage, view=view, transform=transform)
 
 
-def _moments(time: Floats) -> dict[int, tuple[str, Dash]]:
-    """Map three indices to (colour, dash): the first time, the one nearest to half the time, and the last."""
+def _looks_by_row(time: Floats) -> dict[int, tuple[str, Dash]]:
     half = int(np.abs(time - (time[0] + time[-1]) / 2).argmin())
     looks: dict[int, tuple[str, Dash]] = {0: ("muted", "dotted"), half: ("muted", "dashed")}
     looks |= {0: ("muted", "dotted"), len(time) - 1: ("", "solid")}
     return dict(sorted(looks.items()))
 
 
-def _resolved(sigma: Floats) -> Floats:
-    """Replace singular values (K,) that are only rounding errors by NaN."""
+def _without_rounding(sigma: Floats) -> Floats:
     largest = np.where(np.isfinite(sigma), sigma, 0.0).max()
     return np.where((sigma < _ROUNDING * largest) | (sigma <= 0), np.nan, sigma)
 
@@ -193,8 +186,7 @@ def _rounded(plan: Plan, lines: Sequence[_Line]) -> str:
     return f"{', '.join(said)} values {_ROUNDED}" if said else ""
 
 
-def _x(plan: Plan, group: Group, stage: str, view: View, size: int) -> Floats:
-    """Return the x values of a figure: bin edges, percents, the quantity with the role "x", or 1, 2, ..."""
+def _x_values(plan: Plan, group: Group, stage: str, view: View, size: int) -> Floats:
     if plan.kind == "histogram":
         low, high = plan.drawn[0].quantity.bounds
         return np.linspace(low or 0.0, 1.0 if high is None else high, size + 1)

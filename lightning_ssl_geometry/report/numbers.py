@@ -1,4 +1,4 @@
-"""Numbers and times in readable form."""
+"""Format numbers and times."""
 
 __all__ = ["deviation", "duration", "moment", "number", "percent", "points"]
 
@@ -10,7 +10,7 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def number(value: float) -> str:
-    """Write a number with three significant digits, but integers in full up to a million.
+    """Format a number with three significant digits. Integers up to a million are written in full.
 
     >>> [number(x) for x in (4.1234, 0.0845, -0.5, 1234.5, 50, 1e-9, float("nan"))]
     ['4.12', '0.0845', '−0.500', '1,234', '50', '1.00×10⁻⁹', 'NaN']
@@ -31,14 +31,14 @@ def number(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Write a share in percent with one decimal: 0.93456 as "93.5%"."""
+    """Format a fraction in percent with one decimal: 0.93456 as "93.5%"."""
     if not abs(value) < 1e6:
         return f"{number(100 * value)}%" if math.isfinite(value) else number(value)
     return f"{100 * value:.1f}%".replace("-", _MINUS)
 
 
 def deviation(mean: float, std: float, is_percent: bool = False) -> str:
-    """Write a standard deviation with as many decimals as its mean, or with three digits if these show nearly 0.
+    """Format a standard deviation with the decimals of its mean, or with three digits if those are nearly 0.
 
     >>> deviation(4.28, 0.0237), deviation(121.0, 0.577), deviation(0.333, 0.0041, is_percent=True)
     ('0.02', '0.577', '0.4')
@@ -52,12 +52,12 @@ def deviation(mean: float, std: float, is_percent: bool = False) -> str:
 
 
 def points(value: float) -> str:
-    """Write a difference of shares in percentage points, with its sign: 0.0384 as "+3.8"."""
+    """Format a difference of fractions in percentage points: 0.0384 as "+3.8"."""
     return f"{100 * value:+.1f}".replace("-", _MINUS)
 
 
 def moment(text: object) -> str:
-    """Write an ISO date to the minute; another text is returned as it is.
+    """Format an ISO date to the minute. Any other text is returned unchanged.
 
     >>> moment("2026-01-02T03:04:05.678+00:00"), moment("yesterday")
     ('2026-01-02 03:04 UTC', 'yesterday')
@@ -67,7 +67,7 @@ def moment(text: object) -> str:
 
 
 def duration(started: object, ended: object) -> str | None:
-    """Write the time between two ISO dates; None if one of the two is no date.
+    """Format the time between two ISO dates. Returns None if one of them is not a date.
 
     >>> duration("2026-01-02T03:04:05", "2026-01-02T04:10:00"), duration("2026-01-02T03:04:05", None)
     ('1 h 5 min', None)

@@ -1,4 +1,4 @@
-"""The page of a run, and the page that compares groups of runs."""
+"""The HTML page of a run, and the page that compares groups of runs."""
 
 __all__ = ["comparison_figures", "figures", "write_comparison", "write_report"]
 
@@ -52,15 +52,15 @@ class Shown:
 
 
 def write_report(run: Run | str | Path, output: str | Path | None = None, *, drawings: Drawings | None = None) -> Path:
-    r"""Write one self-contained HTML page from the files of a run, and return its path.
+    """Write one self-contained HTML page from the files of a run, and return its path.
 
-    The file appears whole or not at all. It has no script and makes no requests; it contains the numbers of each figure
-    as a CSV file to save. The page and a UserWarning name figures that cannot be drawn.
+    The page has no script and makes no requests. It contains the numbers of each figure as a CSV file. The page and a
+    UserWarning name figures that cannot be drawn.
 
     Args:
-        run: A run that was read, its folder, or a folder with versions (`version_0`, ...), of which the newest is read.
-        output: Path of the page; None: `report.html` in the run's folder. Missing folders are made.
-        drawings: Object that keeps the figures, so that :func:`figures` of the same run does not draw them again.
+        run: A run from :func:`read_run`, its folder, or a folder whose newest version (`version_*`) is read.
+        output: Path of the page. None: `report.html` in the run's folder. Missing folders are created.
+        drawings: Cache of the figures, so that :func:`figures` of the same run does not draw them again.
 
     Raises:
         FileNotFoundError: If `run` does not exist.
@@ -83,14 +83,13 @@ def write_comparison(
 ) -> Path:
     """Write one self-contained HTML page that compares groups of runs, and return its path.
 
-    The file appears whole or not at all, and has no script and makes no requests. The page and a UserWarning name
-    figures that cannot be drawn.
+    The page has no script and makes no requests. The page and a UserWarning name figures that cannot be drawn.
 
     Args:
-        groups: Name of a group -> the folders of its runs, such as one per seed. With more than six, colours repeat.
-        output: Path of the page. Missing folders are made.
+        groups: Name of a group -> the folders of its runs, such as one per seed. More than six groups share colours.
+        output: Path of the page. Missing folders are created.
         title: Title of the page.
-        similarity: (M names, values (M, M)): how similar M models are on the same samples, such as their linear CKA.
+        similarity: Names of M models, and the similarities between them (M, M), such as linear CKA.
 
     Raises:
         FileNotFoundError: If a run does not exist.
@@ -114,10 +113,9 @@ def write_comparison(
 
 
 def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]":
-    """Draw all figures of a run, by name: `figures(run)["loss"].savefig("loss.png", dpi=200)` saves one.
+    """Draw all figures of a run, by name. `figures(run)["loss"].savefig("loss.png", dpi=200)` saves one.
 
-    A figure that cannot be drawn is left out, and a UserWarning names it. `drawings` keeps the figures, so that
-    :func:`write_report` of the same run does not draw them again.
+    A UserWarning names figures that cannot be drawn. `drawings` caches the figures for :func:`write_report`.
     """
     return _named(View.of(run), run.name, drawings or Drawings())
 
@@ -125,13 +123,12 @@ def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]
 def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":
     """Draw all figures that compare groups of runs, by name.
 
-    Each group has a colour; a line is the mean over its runs, a band their standard deviation (ddof = 1). Values are of
-    the stage that most groups have; if there are several, "probe" comes before "val", "train" and "test". A figure has
-    the name of its chart, followed by the observed space if there is a figure for each space: "projector_rank",
-    "spectrum_h". A figure that cannot be drawn is left out, and a UserWarning names it.
+    Each group has a colour. A line is the mean over its runs, a band the standard deviation (ddof = 1). Values are from
+    the stage that most groups have; in a tie "probe", then "val", "train" and "test". A figure is named after its chart
+    and, if needed, its tensor: "projector_rank", "spectrum_h". A UserWarning names figures that cannot be drawn.
 
     Args:
-        groups: Name of a group -> the folders of its runs, such as one per seed. With more than six, colours repeat.
+        groups: Name of a group -> the folders of its runs, such as one per seed. More than six groups share colours.
 
     Raises:
         FileNotFoundError: If a run does not exist.
@@ -157,7 +154,6 @@ def _similarity(names: Sequence[str], values: Floats) -> Panel:
 
 
 def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: str) -> dict[str, list[Shown]]:
-    """Render the figures of each section; if several figures of a section share a sentence, only the first has it."""
     sections: dict[str, list[Shown]] = {}
     for number, (name, panels) in enumerate(drawn.items()):
         said: set[str] = set()
@@ -181,7 +177,7 @@ def _words(quantity: Quantity) -> str:
 
 
 def _last_alone(shown: list[Shown]) -> list[Shown]:
-    """If a section has 4, 7, ... figures, let the last fill a row, unless the texts differ much in length."""
+    # a figure that would be alone in the last row fills it, unless the texts differ much in length
     letters = [sum(len(text.text + text.low + text.high) for text in each.texts) for each in shown[:-1]]
     if len(shown) % _COLUMNS != 1 or max(letters, default=0) - min(letters, default=0) > _MUCH_LONGER:
         return shown

@@ -46,30 +46,30 @@ class Panel:
 
     @property
     def quantities(self) -> list[Quantity]:
-        """The quantities whose texts are below the figure."""
+        """The quantities that the page explains below the figure."""
         declared = (member.declared.quantity for member in self.members if member.declared)
         return [*dict.fromkeys(each for each in (*declared, *self.about) if each.text or each.low)]
 
 
 def shown(quantity: Quantity) -> tuple[float, Callable[[float], str]]:
-    """Return the factor by which figures scale a quantity, and the function that writes an unscaled value."""
+    """Return how a quantity is shown: its scale factor in figures, and a function that formats a value."""
     return (100.0, percent) if quantity.percent else (1.0, number)
 
 
 def limits(quantity: Quantity) -> tuple[float, float]:
-    """Return the bounds of a quantity, scaled as in figures; a missing bound is infinite."""
+    """Return the bounds of a quantity in the units of its figure. A missing bound is infinite."""
     scale, (low, high) = shown(quantity)[0], quantity.bounds
     return -np.inf if low is None else scale * low, np.inf if high is None else scale * high
 
 
 def caption_of(view: View, title: str, notes: Iterable[str] = (), named: Sequence[tuple[Dash, str]] = ()) -> Caption:
-    """Return the texts around a figure of groups; none for a single run, whose page has these texts in HTML."""
+    """Return the caption of a figure of groups. A single run has none: its page has these texts in HTML."""
     lines = [line for note in notes for line in wrap(note, _WIDTH)]
     return Caption() if view.alone else Caption(title if view.titled else "", named, lines)
 
 
 def ceiling_of(plan: Plan, view: View) -> float | None:
-    """Return the greatest value that the quantities can have, where the axis ends; None if it is not known."""
+    """Return the greatest possible value of the quantities in a figure, or None if it is unknown."""
     tops = []
     for member in plan.drawn:
         caps = [cap_of(view.runs[place], name) for place, names in member.names.items() for name in names.values()]
@@ -79,14 +79,14 @@ def ceiling_of(plan: Plan, view: View) -> float | None:
 
 
 def floor_of(members: Iterable[Member]) -> float | None:
-    """Return 0, where the axis starts, if no quantity is in percent and all have bounds (lower: 0 or 1); else None."""
+    """Return 0 if the vertical axis should start at 0, else None."""
     every = [member.quantity for member in members]
     full = all(q.bounds[0] in (0, 1) and not q.percent and (q.cap or q.bounds[1] is not None) for q in every)
     return 0.0 if every and full else None
 
 
 def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
-    """Return the remarks of a figure as one text; it also says which values the number of rows limits."""
+    """Return the remarks on a figure, including which values are limited by the number of samples."""
     said: dict[str, None] = {plan.remark: None}
     for stage in sorted(stages, key=stage_order):
         for member in plan.drawn:
@@ -98,7 +98,7 @@ def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
 
 
 def filled(run: Run, member: Member, name: str) -> str:
-    """Fill last values into the remark of a quantity, such as "{r2:.2f}"; empty if a value is missing."""
+    """Fill logged values into a quantity's remark, such as "{r2:.2f}". Returns "" if a value is missing."""
     template, known = member.quantity.remark, member.declared
     if not template or not name or known is None:
         return ""
@@ -116,7 +116,7 @@ def filled(run: Run, member: Member, name: str) -> str:
 
 
 def time_name(run: Run, time: float) -> str:
-    """Return the words for a time of training: "at the start", "after 10 epochs"; "this model" for a diagnosis."""
+    """Return words for a time of training: "at the start", "after 10 epochs"; "this model" for a diagnosis."""
     if run.is_diagnosis:
         return "this model"
     if time == 0 or (time < 0.05 and run.time_unit == "epochs"):
@@ -126,7 +126,7 @@ def time_name(run: Run, time: float) -> str:
 
 
 def same_lines(lines: Sequence[tuple[str, Floats, Floats]]) -> str:
-    """Return a sentence on which lines (name, x, y) look the same; an empty text if there are none.
+    """Return a sentence on which lines (name, x, y) coincide, or "" if none do.
 
     >>> x = np.arange(3.0)
     >>> same_lines([("a", x, x), ("b", x, x**2), ("c", x, x + 1e-9)])

@@ -1,4 +1,4 @@
-"""Reads run.json, config.yaml, linear_evaluation.csv and layers.csv of a run."""
+"""Read run.json, config.yaml, linear_evaluation.csv and layers.csv of a run."""
 
 __all__ = ["Evaluation", "Layers", "read_config", "read_evaluations", "read_info", "read_layers", "told_of"]
 
@@ -24,10 +24,10 @@ class Evaluation:
     """One row of linear_evaluation.csv: the accuracy of a linear classifier on fixed features.
 
     Attributes:
-        features: `pixels`, `frozen` (a network with random weights), `trained`, or another name.
-        labels: Labels per class, `all` or a number.
+        features: `pixels`, `frozen` (the untrained network), `trained`, or another name.
+        labels: Labels per class: `all` or a number.
         accuracy: In [0, 1].
-        std: Standard deviation over repeats; NaN if there is none.
+        std: Standard deviation over repeats. NaN if there is none.
         details: The other columns of the row.
     """
 
@@ -40,12 +40,12 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Layers:
-    """Scalars of layers, in the order of the forward pass.
+    """Scalars of each layer, in the order of the forward pass.
 
     Attributes:
-        names: L names; `h` is the first, `z` the last.
-        width: (L,), the number of dimensions; NaN if it is not in the file.
-        values: Name, such as `effective_rank` -> values (L,); NaN if there is no number.
+        names: L names. The first is `h`, the last is `z`.
+        width: (L,), number of dimensions. NaN if unknown.
+        values: Name of a scalar, such as `effective_rank` -> values (L,). NaN if unknown.
     """
 
     names: tuple[str, ...]
@@ -54,7 +54,7 @@ class Layers:
 
 
 def read_evaluations(path: Path) -> tuple[tuple[Evaluation, ...], list[str]]:
-    """Read linear_evaluation.csv; notes say what was left out."""
+    """Read linear_evaluation.csv. Notes name what was left out."""
     table, notes = read_table(path, path.name)
     if missing := [key for key in ("features", "accuracy") if table.rows and key not in table.columns]:
         return (), [*notes, f"{path.name} has no column {' and no column '.join(missing)}; it was left out."]
@@ -76,7 +76,7 @@ def _evaluation(row: dict[str, str]) -> Evaluation:
 
 
 def read_layers(path: Path) -> tuple[Layers | None, list[str]]:
-    """Read layers.csv, which has the columns layer and width, and one column per scalar; None if it has no layer."""
+    """Read layers.csv: columns layer and width, and one column per scalar. Returns None if there is no layer."""
     table, notes = read_table(path, path.name)
     if not table.rows:
         return None, notes
@@ -99,7 +99,7 @@ def read_layers(path: Path) -> tuple[Layers | None, list[str]]:
 
 
 def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
-    """Read run.json; notes say what was left out."""
+    """Read run.json. Notes name what was left out."""
     text, notes = read_text(path, path.name, _MOST_RECORD_BYTES)
     info = json.loads(text)
     if not isinstance(info, dict):
@@ -110,7 +110,7 @@ def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
 
 
 def read_config(path: Path) -> tuple[tuple[str, dict[str, object]], list[str]]:
-    """Return config.yaml as text, its model, data and seed, and notes; no object is built from the file."""
+    """Read config.yaml without building objects. Returns its text, its model, data and seed, and notes."""
     import yaml
 
     text, notes = read_text(path, path.name, _MOST_CONFIG_BYTES)
@@ -127,7 +127,7 @@ def read_config(path: Path) -> tuple[tuple[str, dict[str, object]], list[str]]:
 
 
 def told_of(info: Mapping[str, object]) -> list[str]:
-    """Return how a run failed, as a list with one sentence; empty if run.json records no failure."""
+    """Return a list with one sentence on how a run failed. It is empty if the run did not fail."""
     error = info.get("error")
     if info.get("status") != "failed" or not isinstance(error, Mapping):
         return []

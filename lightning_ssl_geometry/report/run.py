@@ -1,4 +1,4 @@
-"""Reads the folder of a run."""
+"""Read the folder of a run."""
 
 __all__ = ["EVALUATIONS", "Run", "read_run"]
 
@@ -33,23 +33,23 @@ _NO_CONFIG = "config.yaml is missing, which ssl-geometry writes: settings are no
 
 @dataclass(frozen=True)
 class Run:
-    """The contents of a run's files.
+    """The contents of a run's files. A resumed run includes the scalars and arrays of its earlier folders.
 
     Attributes:
         folder: Folder of the files.
-        name: Name of the folder; `version_0` comes after the name of its parent.
-        scalars: metrics.csv, by name (`val/loss`); if the run was resumed, also from its earlier folders.
-        arrays: geometry/*.csv, by name (`train/log_spectrum_h`); if the run was resumed, also from its earlier folders.
+        name: Name of the folder, after the name of its parent if it is `version_*`.
+        scalars: metrics.csv, by logged name, such as `val/loss`.
+        arrays: geometry/*.csv, by logged name, such as `train/log_spectrum_h`.
         evaluations: linear_evaluation.csv.
         info: run.json.
-        config: config.yaml as text.
+        config: Text of config.yaml.
         notes: One sentence for each thing that is missing or could not be read.
-        steps_per_epoch: Estimated from the logged steps; None within one epoch.
-        snapshots: geometry/*.npz, arrays of several axes, by name (`val/policy_maps_image`).
+        steps_per_epoch: Estimated from the logged steps. None within one epoch.
+        snapshots: geometry/*.npz, arrays with several axes, by logged name.
         layers: layers.csv.
-        seen: geometry/<stage>/rows_seen.csv, by stage: at each time, the number of samples and views, D and P.
-        resumed: The resumptions from checkpoints, the earliest first.
-        declared: geometry/quantities.json, the meanings of the logged names that are declared.
+        seen: geometry/<stage>/rows_seen.csv, by stage: number of samples and views, and widths of h and z, over time.
+        resumed: The resumptions from checkpoints, from first to last.
+        declared: geometry/quantities.json, descriptions by logged name.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def time_unit(self) -> str:
-        """Unit of :meth:`time`: `epochs`, or `steps` if the run has one epoch at most."""
+        """Unit of :meth:`time`: `epochs`, or `steps` if the run has at most one epoch."""
         return "epochs" if self.steps_per_epoch else "steps"
 
     def time(self, of: Series | Readouts) -> Floats:
@@ -83,10 +83,10 @@ class Run:
 
 
 def read_run(run: str | Path) -> Run:
-    r"""Read a run's folder, or the newest `version_*` in it.
+    """Read a run's folder, or the newest `version_*` in it.
 
-    A run has metrics.csv, geometry/ or run.json. The files may come from anybody: nothing in them is run, and if a file
-    is missing, incomplete, too large or invalid, a sentence in `notes` says so and the rest is read.
+    A run has metrics.csv, geometry/ or run.json. Missing, damaged and too large files are skipped, and `notes` names
+    them. No code in a file is run.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
@@ -106,7 +106,7 @@ def read_run(run: str | Path) -> Run:
     ours = str(info.get("command")).startswith("ssl-geometry")  # only the command writes its config
     config, configured = reads.of("config.yaml", read_config, (None, {}), missing=_NO_CONFIG if ours else "")
     delayed = {name for name, each in logs.declared.items() if each.quantity.delayed}
-    scalars = {name: _compared(series) if name in delayed else series for name, series in logs.scalars.items()}
+    scalars = {name: _without_first_nan(series) if name in delayed else series for name, series in logs.scalars.items()}
     notes += _odd_values(scalars, logs.declared)
     made = Run(
         folder, _name(folder), scalars, arrays=arrays, evaluations=evaluations, info=info | configured | info,
@@ -151,8 +151,7 @@ def _name(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}" if folder.name.startswith("version_") else folder.name
 
 
-def _compared(series: Series) -> Series:
-    """Drop the first value if it is NaN: a quantity that compares with an earlier time has no value at the first."""
+def _without_first_nan(series: Series) -> Series:  # a comparison with an earlier time has no first value
     return series if series.finite[0] or not series.finite.any() else series.rows(np.arange(1, len(series.step)))
 
 
@@ -176,10 +175,6 @@ def _odd_values(scalars: Mapping[str, Series], declared: Mapping[str, Declared])
 
 
 def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:
-    """Estimate the steps of an epoch by the least number for which each logged step is within its logged epoch.
-
-    If there is no such number, return the median number of steps between the ends of two successive epochs.
-    """
     first: dict[float, float] = {}
     last: dict[float, float] = {}
     for item in (item for log in logs for item in log.values()):
@@ -189,9 +184,11 @@ def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> fl
                 last[float(epoch)] = max(float(done), last.get(float(epoch), 0.0))
     if len(last) < 2:
         return None
+    # the least number for which each logged step is within its logged epoch
     least = float(np.ceil(max(done / (epoch + 1) for epoch, done in last.items())))
     if all(done > least * epoch for epoch, done in first.items()):
         return least
+    # else the median number of steps between the ends of two successive epochs
     last |= {-1.0: 0.0}  # before training
     epochs = np.array(sorted(last))
     growth = np.sort(np.diff([last[epoch] for epoch in epochs]) / np.diff(epochs))

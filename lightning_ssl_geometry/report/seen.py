@@ -1,4 +1,4 @@
-"""The number of rows from which a result was computed, and the greatest value that the result can have with them."""
+"""The number of samples behind a result, and the greatest value that this number allows."""
 
 __all__ = ["Cap", "cap_of", "few_rows", "without_seen"]
 
@@ -26,19 +26,19 @@ class Cap(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """A sentence with the number of samples and views, and with the greatest value."""
+        """A sentence with the numbers of samples and views, and the greatest value."""
         return f"{self.samples:,} samples in {self.views} views were seen: at most {self.most:,} here."
 
 
 def without_seen(arrays: Mapping[str, Readouts]) -> tuple[dict[str, Readouts], dict[str, Readouts]]:
-    """Return the arrays without the tables `{stage}/rows_seen`, and these tables (samples, views, width of h and z)."""
+    """Separate the arrays from the tables `{stage}/rows_seen`. Returns the arrays, and the tables by stage."""
     tables = {name for name in arrays if name.endswith(f"/{_FILE}") and arrays[name].values.shape[1] == _COLUMNS}
     rest = {name: array for name, array in arrays.items() if name not in tables}
     return rest, {name.removesuffix(f"/{_FILE}"): arrays[name] for name in sorted(tables)}
 
 
 def cap_of(run: "Run", name: str) -> Cap | None:
-    """Return the greatest value that a log can have at its last time; None if it is not known."""
+    """Return the greatest possible last value of a log, or None if it is unknown."""
     known, table = run.declared.get(name), run.seen.get(name.rpartition("/")[0])
     if known is None or not known.quantity.cap or known.part or table is None or not len(table.values):
         return None
@@ -51,7 +51,7 @@ def cap_of(run: "Run", name: str) -> Cap | None:
 
 
 def few_rows(run: "Run") -> list[str]:
-    """Return a sentence for each stage (and named monitor) in which ranks are limited by the rows, not by the width."""
+    """Return one sentence per stage in which the number of samples limits a rank or a spectrum."""
     notes = []
     for stage in run.seen:
         names = [name for name in run.declared if name.rpartition("/")[0] == stage]

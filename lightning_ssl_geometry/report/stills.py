@@ -1,4 +1,4 @@
-"""Figures of the last logged matrices, points and images, of one scalar against another, and of layers."""
+"""Figures without a time axis: matrices, points, images, paths and layers."""
 
 __all__ = ["image_panel", "layer_panel", "matrix_panels", "path_panels", "point_panel", "similarity_panel"]
 
@@ -30,7 +30,7 @@ _PLACE = "layer, from the representation to the embedding"
 
 
 def matrix_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw the square matrices of one run, one for each stage."""
+    """Draw the square matrices of a single run, one per stage."""
     if not view.alone:
         return []
     member, run = plan.drawn[0], view.runs[0]
@@ -58,7 +58,7 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
 
 
 def similarity_panel(quantity: Quantity, names: Sequence[str], values: Floats) -> Panel:
-    """Draw the similarities (M, M) of M models."""
+    """Draw the similarities (M, M) between M models."""
     figure = matrix([printable(name, 20) for name in names], values, meaning=quantity.unit)
     label, cells = f"{quantity.title}: {_pairs(names, values)}.", _cells(names, values, quantity.unit)
     return Panel("between_models", quantity.title, figure, label=label, numbers=cells, about=[quantity])
@@ -76,7 +76,7 @@ def _cells(names: Sequence[str], values: Floats, unit: str) -> Numbers:
 
 
 def path_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw one scalar against another, from the first to the last time, for each stage that has both."""
+    """Draw one scalar against another over training, one figure per stage that has both."""
     run, (y_of, x_of) = view.runs[0], _sides(plan)
     panels = []
     for stage in sorted(y_of.names[0].keys() & x_of.names.get(0, {}).keys(), key=stage_order):
@@ -112,7 +112,7 @@ def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Pan
 
 
 def image_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw images with their maps: all samples of a run, or for groups a few samples of each group's first run."""
+    """Draw images with their heat maps. For groups, draw a few samples of each group's first run."""
     images, maps = plan.drawn[0], plan.serving("overlay")
     found = []
     for name, run in _firsts(view):
@@ -132,7 +132,7 @@ def image_panel(plan: Plan, view: View) -> Panel | None:
 
 
 def point_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw embeddings as points if all have two dimensions, else as lines over the dimensions."""
+    """Draw embeddings as points if they have two dimensions, else as lines over their dimensions."""
     found: list[tuple[str, Floats, NDArray[np.int64] | None]] = []
     for name, run in _firsts(view):
         z, label = (_latest(run, member, view) for member in (plan.drawn[0], plan.serving("label")))
@@ -155,7 +155,7 @@ def point_panel(plan: Plan, view: View) -> Panel | None:
 
 
 def layer_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw a quantity over the layers from the representation to the embedding."""
+    """Draw a quantity over the layers, from the representation h to the embedding z."""
     member = plan.drawn[0]
     scale, show = shown(member.quantity)
     means = [(group, average(group, lambda run: _column(run, member, view))) for group in view.groups]
@@ -188,7 +188,6 @@ def _column(run: Run, member: Member, view: View) -> Readouts | None:
 
 
 def _names(view: View, count: int) -> list[str]:
-    """Return the names of the layers; a layer whose name differs between runs gets its number, from 1."""
     held = [run.layers.names for run in view.runs if run.layers]
     places = [{names[at] for names in held if at < len(names)} for at in range(count)]
     return [next(iter(names)) if len(names) == 1 else f"{at}" for at, names in enumerate(places, start=1)]

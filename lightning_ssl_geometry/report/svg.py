@@ -1,4 +1,4 @@
-"""Matplotlib figures as inline SVG with the colours, font and width of the page."""
+"""Matplotlib figures as inline SVG, in the style of the page."""
 
 __all__ = ["inline_svg"]
 
@@ -28,21 +28,21 @@ _DECIMALS = re.compile(r"(\.\d\d)\d+")
 
 
 def inline_svg(figure: "Figure", *, key: str, label: str) -> Markup:
-    """Render a figure of `plots` for an HTML page.
+    """Render a figure of `plots` as SVG for an HTML page.
 
-    Colours of `plots` become CSS variables (`--ink`, `--ramp-0`), text stays text in the page's font, ids begin with
-    `key`, and the texts of points become `<title>` elements. `label` describes the figure for a screen reader.
+    Colours become CSS variables (`--ink`, `--ramp-0`), and texts use the page's font. Tooltips become `<title>`
+    elements. All ids begin with `key`. `label` describes the figure for screen readers.
     """
     root = ElementTree.fromstring(_render(figure))
     for node in root.iter():
         node.tag = _NAMESPACE.sub("", node.tag)
-        node.attrib = {_NAMESPACE.sub("", name): _compact(value) for name, value in node.attrib.items()}
+        node.attrib = {_NAMESPACE.sub("", name): _in_page_style(value) for name, value in node.attrib.items()}
         if node.get("transform", "").startswith("rotate(-0 "):
             del node.attrib["transform"]
         node.text, node.tail = (node.text if node.tag == "text" else None), None
     for group in root.iter("g"):
-        _explain(group)
-    _rename(root, key)
+        _tips_to_titles(group)
+    _make_ids_unique(root, key)
     _drop_empty(root)
     box = " ".join(f"{float(side):g}" for side in root.attrib["viewBox"].split())
     root.attrib = {"class": "figure", "viewBox": box, "role": "img", "aria-label": label}
@@ -59,8 +59,7 @@ def _render(figure: "Figure") -> bytes:
     return buffer.getvalue()
 
 
-def _compact(value: str) -> str:
-    """Round to a hundredth of a pixel, and replace colours and font by those of the page."""
+def _in_page_style(value: str) -> str:
     if value.startswith(('["tips"', "data:")):
         return value
     value = _COLOR.sub(lambda match: _VARIABLES.get(match[0], match[0]), _DECIMALS.sub(r"\1", value))
@@ -68,15 +67,14 @@ def _compact(value: str) -> str:
 
 
 def _drop_empty(parent: ElementTree.Element) -> None:
-    """Remove empty groups, and matplotlib's style sheet, because it would change the whole page."""
     for child in list(parent):
         _drop_empty(child)
+        # matplotlib's style sheet would change the whole page
         if child.tag in ("metadata", "style") or (child.tag in ("g", "defs") and not len(child)):
             parent.remove(child)
 
 
-def _explain(group: ElementTree.Element) -> None:
-    """Move the texts in the id of a group into `<title>` elements of its points."""
+def _tips_to_titles(group: ElementTree.Element) -> None:
     if group.get("id") == "plain":
         group.set("class", "plain")
     if not group.get("id", "").startswith('["tips"'):
@@ -90,8 +88,7 @@ def _explain(group: ElementTree.Element) -> None:
         path.attrib.pop("style", None)
 
 
-def _rename(root: ElementTree.Element, key: str) -> None:
-    """Give ids that are referred to a name that is unique on the page, and remove all other ids."""
+def _make_ids_unique(root: ElementTree.Element, key: str) -> None:
     used: dict[str, str] = {}
     for node in root.iter():
         for name, value in node.attrib.items():
@@ -107,5 +104,4 @@ def _rename(root: ElementTree.Element, key: str) -> None:
 
 
 def _referred(name: str, value: str) -> list[str]:
-    """Return the id in an attribute `href="#id"`, as a list; empty for other attributes and for data of images."""
     return [value[1:]] if name == "href" and value.startswith("#") else []

@@ -44,7 +44,7 @@ class Track:
 
 
 def dash_names(found: Iterable[tuple[Dash, str]]) -> tuple[tuple[Dash, str], ...]:
-    """Return the (dash, meaning) pairs of a figure, each dash once; an empty tuple if all lines are solid."""
+    """Return the unique (dash, meaning) pairs of a figure, or () if all lines are solid."""
     names: dict[Dash, str] = {}
     for dash, name in found:
         names.setdefault(dash, name)
@@ -52,21 +52,21 @@ def dash_names(found: Iterable[tuple[Dash, str]]) -> tuple[tuple[Dash, str], ...
 
 
 def tracks(plan: Plan, view: View) -> list[Track]:
-    """Return the lines of a figure without repeated ones, baselines last; empty if there are only baselines."""
+    """Return the lines of a figure without duplicates. It is empty if only baselines would be drawn."""
     found = _of_one(plan, view) if view.alone else _of_groups(plan, view)
     if not any(not track.member.quantity.baseline for track in found):
         return []
     kept: list[Track] = []
     for track in sorted(found, key=lambda track: track.member.quantity.baseline):
-        if not any(_once(track, before) for before in kept):
+        if not any(_repeats(track, before) for before in kept):
             kept.append(track)
         elif track.member.quantity.baseline:
-            kept = [replace(before, color="muted") if _once(track, before) else before for before in kept]
+            kept = [replace(before, color="muted") if _repeats(track, before) else before for before in kept]
     return kept
 
 
 def labels(plan: Plan) -> dict[int, str]:
-    """Map the Python `id` of each quantity in a figure to a label that distinguishes it from the others."""
+    """Return a distinct label for each quantity in a figure, by the quantity's Python `id`."""
     drawn = [member for member in plan.members if not member.role]
     spaces, parts = {member.space for member in drawn}, {member.part for member in drawn}
     found = {}
@@ -86,7 +86,7 @@ def labels(plan: Plan) -> dict[int, str]:
 def mean_of(
     member: Member, group: Group, stage: str, view: View, transform: Callable[[Floats], Floats] | None = None
 ) -> Average | None:
-    """Average a quantity, or a transform of its arrays, over the runs of a group; None if no run has the quantity."""
+    """Average a quantity, or a function of it, over the runs of a group. Returns None if no run has it."""
 
     def find(run: Run) -> Series | Readouts | None:
         log = view.logged(run, member, stage)
@@ -100,7 +100,7 @@ def mean_of(
 
 
 def shared_stage(members: Sequence[Member], view: View) -> str | None:
-    """Return the stage in which most groups have a quantity (first probe, then val, train, test); None without any."""
+    """Return the stage in which most groups have a quantity, or None. Ties go to probe, val, train, then test."""
 
     def count(stage: str) -> int:
         return sum(any(mean_of(member, group, stage, view=view) for member in members) for group in view.groups)
@@ -110,7 +110,7 @@ def shared_stage(members: Sequence[Member], view: View) -> str | None:
 
 
 def counted(means: Mapping[str, Average | None], what: str = "") -> str:
-    """Return a sentence on how many runs a figure averages, and on which it leaves out."""
+    """Return a sentence on how many runs are averaged."""
     whole = {each.runs if each and each.runs == each.of and len(each.step) else None for each in means.values()}
     if len(whole) == 1 and (runs := next(iter(whole))) is not None:
         text = f"mean and standard deviation of {runs} runs each" if runs > 1 else "1 run each"
@@ -169,8 +169,7 @@ def _of_groups(plan: Plan, view: View) -> list[Track]:
     return found
 
 
-def _once(track: Track, before: Track) -> bool:
-    """Whether a line is the line `before`: both are equal baselines, or depend on the weights and not on the stage."""
+def _repeats(track: Track, before: Track) -> bool:
     if track is before or track.member.quantity != before.member.quantity:
         return False
     if track.member.quantity.baseline:
