@@ -1,11 +1,13 @@
 """The modules and folders of the package, their allowed imports, and limits on repetition."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -221,6 +223,25 @@ def test_every_argument_of_a_public_constructor_is_described():
                     ]
                     missing += [f"{path.name}: {node.name}({name})" for name in names]
     assert len(missing) <= 8, missing  # of two classes that nobody calls, one deprecated and one internal
+
+
+def test_every_public_method_has_a_docstring_unless_a_base_class_has_the_method():
+    missing = []
+    for path in PACKAGE.rglob("*.py"):
+        if path.name == "__main__.py":
+            continue
+        module = importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
+        for each in vars(module).values():
+            if isinstance(each, type) and each.__module__ == module.__name__ and not each.__name__.startswith("_"):
+                missing += [f"{each.__qualname__}.{name}" for name in undocumented(each)]
+    assert not missing, missing
+
+
+def undocumented(each):
+    inherited = {name for base in each.__mro__[1:] for name in vars(base)}
+    kinds = (FunctionType, property, classmethod, staticmethod, cached_property)
+    own = [name for name, value in vars(each).items() if isinstance(value, kinds) and not name.startswith("_")]
+    return [name for name in own if name not in inherited and not getattr(vars(each)[name], "__doc__", None)]
 
 
 @cache
