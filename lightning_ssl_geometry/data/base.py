@@ -89,8 +89,9 @@ class ImageDataModule(ResumableDataModule):
 
     Args:
         batch_size: Samples per process.
-        views: Called with (image, index, epoch, mean, std). Its method `batch_entries`, if it has one, adds entries to
-            the batch (see :class:`lightning_ssl_geometry.views.ImageViews`). None: `SimCLRViews()`.
+        views: Called with (image, index, epoch, mean, std). If it derives from
+            :class:`lightning_ssl_geometry.views.ImageViews`, its method `batch_entries` adds entries to the batch.
+            None: `SimCLRViews()`.
         val_fraction: Fraction of the training set that is held out for validation, in [0, 1).
         subset: Number of training samples to use, drawn before validation samples are held out; None: all.
         channels: 3: grey images are repeated to 3 channels. 1: colour images become grey. None: no change.

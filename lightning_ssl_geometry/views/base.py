@@ -1,4 +1,4 @@
-"""Base of the modules that make views, and two functions that also work with modules that do not derive from it."""
+"""Base of the modules that make views, and two functions for any module that makes views."""
 
 __all__ = ["ImageViews", "batch_entries", "image_range"]
 
@@ -18,7 +18,8 @@ class ImageViews(nn.Module, ABC):
     """Base of modules whose views depend only on (seed, epoch, sample index, number of the view) and the image.
 
     Any module that is called with (image, index, epoch, mean, std) and returns V views can be used instead. It may
-    define `batch_entries` and `image_range`; without them it adds no entries to the batch and takes images in [0, 1].
+    define `image_range`; without it, it takes images in [0, 1]. Only a class that derives from this one can add entries
+    to the batch: a method `batch_entries` of another module may mean something else and is not called.
 
     Attributes:
         image_range: Least and greatest value of the floating-point images that the module takes; None: the module
@@ -79,9 +80,8 @@ class ImageViews(nn.Module, ABC):
 
 
 def batch_entries(views: nn.Module, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-    """Return `views.batch_entries(index, epoch, height, width)`, or {} if the module has no such method."""
-    entries = getattr(views, "batch_entries", None)
-    return {} if entries is None else entries(index, epoch, height, width)
+    """Return `views.batch_entries(index, epoch, height, width)`; {} for modules that do not derive from ImageViews."""
+    return views.batch_entries(index, epoch, height, width) if isinstance(views, ImageViews) else {}
 
 
 def image_range(views: nn.Module) -> tuple[float, float] | None:
