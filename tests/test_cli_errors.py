@@ -33,7 +33,7 @@ def said(capsys, tmp_path, *arguments, command="fit"):
         "model.init_args.loss.init_args.temperature=null": "Expected `temperature` to be a number, .* but got None",
         "model.init_args.optimizer.init_args.lr=-1": r"Expected `lr` that torch.optim.AdamW accepts, but got -1.0 ",
         f"model.init_args.backbone.init_args.width={10**18}": "Expected `width` that .*SmallCNN accepts, but got 10",
-        "model.init_args.backbone.init_args.in_channels=0": "Expected `in_channels` >= 1, but got 0.",
+        "model.init_args.backbone.init_args.in_channels=0": "Expected `in_channels` to be an integer >= 1, but got 0.",
         f"model.init_args.projector.init_args.depth={10**18}": "Expected `depth` <= 1000, but got 1000000",
         f"seed_everything={10**30}": "Expected 0 <= `seed_everything` <= 4294967295, but got 1000000",
         f"trainer.devices={10**9}": "Expected `devices` <= 10000, but got 1000000000.",
