@@ -49,7 +49,9 @@ class Host:
             rows, the two views of a sample beside each other.
         batch_keys: Name -> its place in the host's batch, such as {"label": 1}: a key, a position, a dotted path
             ("views.0.image"), or a list of these. "views" is the place of a list of views, "image" that of images. A
-            name with a stage before it is for that stage only: {"label": 1, "val/label": "label"}.
+            name with a stage before it is for that stage only: {"label": 1, "val/label": "label"}. A place that a batch
+            lacks is an error at the first batch of a stage; the place of "views", only where views are read. A name
+            that no diagnostic observes is an error before training.
         augment: Makes two views of the batch's `image`, if batches have no views: called with (image, index, epoch),
             such as :class:`lightning_ssl_geometry.views.SimCLRViews` for images in [0, 1], or
             :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, in

@@ -89,6 +89,21 @@ def test_the_batches_of_a_stage_may_differ(tmp_path):
     assert {"val/linear_probe_accuracy", "val/knn_probe_accuracy", "val/rank"} <= trainer.callback_metrics.keys()
 
 
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"label": "lable"}, "label='lable' to be in the batch, which has 'image', 'label'. Near: `label`.$"),
+        ({"label": "zebra"}, "label='zebra' to be in the batch, which has 'image', 'label'.$"),
+        ({"val/label": "labell", "label": "meta"}, "stage 'val', .* label='labell' .* Near: `label`.$"),
+    ],
+)
+def test_a_misspelt_place_is_answered_with_the_near_one(tmp_path, keys, message):
+    batches = DataLoader([{"image": torch.randn(6), "label": i % 2} for i in range(16)], batch_size=8)
+    monitor = GeometryMonitor({"rank": EffectiveRank()}, taps={"h": "trunk"}, batch_keys=keys)
+    with pytest.raises(ValueError, match=message):
+        quiet(tmp_path, callbacks=[monitor]).fit(OneImageInValidation(), batches, batches)
+
+
 def test_a_host_without_validation_is_scored_on_the_set_it_leaves_aside(tmp_path):
     def silent(host):
         return type("Silent", (host,), {"validation_step": L.LightningModule.validation_step})()
