@@ -1,6 +1,7 @@
 """The command line's messages for settings that fail when an object is built or when training begins."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,40 @@ def test_a_misspelt_argument_is_refused_with_the_nearest_one(tmp_path, capsys, k
     with pytest.raises(SystemExit, match="2"):
         lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
     assert capsys.readouterr().err == f"ssl-geometry: error: {line}\n"
+
+
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        ({"class_path": "InfoNCELos"}, "Expected a dot import path string: InfoNCELos. .* Near: `{}.InfoNCELoss`."),
+        ({"class_path": "{}.losses.InfoNCELos"}, ".* has no attribute 'InfoNCELos'. Near: `{}.losses.InfoNCELoss`."),
+        (
+            {"init_args": {"temperature": 0.2}},
+            "Expected a `class_path` before the argument `temperature`, but got none: name the class first.",
+        ),
+    ],
+)
+def test_a_class_that_is_misspelt_or_left_out(tmp_path, capsys, loss, line):
+    package = "lightning_ssl_geometry"
+    loss = {key: each.format(package) if isinstance(each, str) else each for key, each in loss.items()}
+    config = put(yaml.safe_load(SMOKE.read_text()), "model.init_args.loss", loss)
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
+    expected = f"ssl-geometry: error: model.init_args.loss: {line.replace('{}', package)}\n$"
+    assert re.match(expected, capsys.readouterr().err)
+
+
+def test_an_argument_of_a_loss_whose_class_no_file_names(tmp_path, capsys):
+    config = yaml.safe_load(SMOKE.read_text())
+    del config["model"]["init_args"]["loss"]
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        lightning_cli(["--config", str(tmp_path / "x.yaml"), "--model.loss.init_args.temperature", "0.2"], run=False)
+    said = "model.init_args.loss: Expected a `class_path` before the argument `temperature`"
+    assert said in capsys.readouterr().err
 
 
 class Picky(torch.optim.SGD):
