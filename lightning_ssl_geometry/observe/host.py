@@ -154,6 +154,11 @@ class Observer:
         ValueError if :meth:`close` raises it, or if the batch has neither views nor an image to make them from.
         """
         if self.taps is None:
+            if not hasattr(host, "observe"):
+                raise ValueError(
+                    f"Expected `taps` for {type(host).__name__}, which is not of this package, but got None. Say which "
+                    'of its submodules returns h, such as `taps={"h": "backbone"}`.'
+                )
             with trainer.precision_plugin.forward_context():
                 outputs = host.observe(batch)  # type: ignore[operator]
             return self.close(outputs, batch, trainer, stage=stage)
