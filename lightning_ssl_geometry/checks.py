@@ -16,6 +16,7 @@ __all__ = [
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -29,9 +30,9 @@ def at_least(least: float, **arguments: float) -> None:
 
 
 def integer(least: int, **arguments: object) -> None:
-    """Raise a ValueError if an argument is not an integer, is a bool, or is smaller than `least`."""
+    """Raise a ValueError if an argument is not an integer (of Python or numpy), is a bool, or is below `least`."""
     for name, value in arguments.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             raise ValueError(f"Expected `{name}` to be an integer >= {least}, but got {value!r}.")
 
 

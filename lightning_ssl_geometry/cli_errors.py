@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
@@ -125,6 +126,12 @@ def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
         return one_line(message)
+    if (unknown := _UNKNOWN.search(rest)) and chain[-1] == ("cls", "torch.nn.Module"):
+        where = ".".join("init_args" if kind == "cls" else part for kind, part in chain[:-1])
+        return (
+            f"{where}: Expected a `class_path` before the argument `{unknown[1]}`, but got none: name the class first."
+        )
+    rest += _near_class(rest)
     if chain[-1][0] == "cls":
         rest += _near(rest, chain[-1][1])
     for config in reversed(given):
@@ -141,6 +148,21 @@ def _near(said: str, class_path: str) -> str:
     known = ArgumentParser(exit_on_error=False).add_class_arguments(made, fail_untyped=False)
     near = get_close_matches(unknown[1], known, n=1)
     return f" Near: `{near[0]}`." if near else ""
+
+
+def _near_class(said: str) -> str:
+    """If `said` is about a class that does not exist, return a hint with the most similar class."""
+    if found := re.search(r"module '([\w.]+)' has no attribute '(\w+)'", said):
+        known = {name: f"{found[1]}.{name}" for name in dir(import_module(found[1]))}
+        wrong = found[2]
+    elif found := re.search(r"Expected a dot import path string: (\w+)", said):
+        package = import_module(__package__)
+        known = {name: f"{__package__}.{name}" for name in dir(package)}
+        wrong = found[1]
+    else:
+        return ""
+    near = get_close_matches(wrong, known, n=1)
+    return f" Near: `{known[near[0]]}`." if near else ""
 
 
 def within_memory() -> AbstractContextManager[Any]:

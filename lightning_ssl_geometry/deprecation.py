@@ -11,6 +11,8 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, TypeVar
 
+from lightning_ssl_geometry.settings import names_its_class
+
 _PACKAGE = f"{__package__}."
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -80,6 +82,8 @@ def by_position(*names: str) -> Callable[[_Function], _Function]:
             kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds
         )
 
+        call = names_its_class(function) if function.__name__ == "__init__" else function
+
         @functools.wraps(function)
         def wrapped(*given: Any, **named: Any) -> Any:
             late = dict(zip(names, given[most:], strict=False))
@@ -90,7 +94,7 @@ def by_position(*names: str) -> Callable[[_Function], _Function]:
                 deprecated(f"`{called}` with {said} by position", ", ".join(f"`{name}=...`" for name in late))
             if twice := late.keys() & named.keys():
                 raise TypeError(f"{function.__qualname__}() got multiple values for argument {min(twice)!r}")
-            return function(*given[:most], *given[most + len(names) :], **late, **named)
+            return call(*given[:most], *given[most + len(names) :], **late, **named)
 
         return wrapped  # type: ignore[return-value]
 

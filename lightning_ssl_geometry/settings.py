@@ -1,10 +1,13 @@
 """Support for constructors that pass `**settings` on to another constructor."""
 
-__all__ = ["all_named", "passed_on"]
+__all__ = ["all_named", "names_its_class", "passed_on"]
 
+import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -14,7 +17,7 @@ def passed_on(function: _Function) -> _Function:
     """Decorate a constructor so that jsonargparse finds the defaults and descriptions of its `**settings`.
 
     At run time, the annotation `Unpack[...]` becomes `Any`, so that jsonargparse reads the constructor that takes the
-    settings. With `Unpack`, it would read only the names.
+    settings. With `Unpack`, it would read only the names. The attribute `accepts` keeps these names.
 
     >>> from typing import TypedDict, Unpack
     >>> class Settings(TypedDict, total=False):
@@ -26,8 +29,57 @@ def passed_on(function: _Function) -> _Function:
     """
     code = function.__code__
     kwargs = code.co_varnames[code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)]
+    vars(function)["accepts"] = _keys(function.__annotations__.get(kwargs))
     function.__annotations__ = function.__annotations__ | {kwargs: Any}
     return function
+
+
+def names_its_class(constructor: _Function) -> _Function:
+    """Decorate a constructor, so that the error of an unknown keyword names the class that the user called.
+
+    Python's own error names the constructor that got the keyword last: that of a parent, or of a part of the object.
+
+    >>> class Base:
+    ...     @names_its_class
+    ...     def __init__(self, width=1.0): ...
+    >>> class Square(Base): ...
+    >>> Square(widht=2.0)
+    Traceback (most recent call last):
+    TypeError: Square() got an unexpected keyword argument 'widht'. Did you mean 'width'?
+    """
+
+    @functools.wraps(constructor)
+    def wrapped(self: object, *given: Any, **named: Any) -> None:
+        try:
+            constructor(self, *given, **named)
+        except TypeError as error:
+            known = _accepted(type(self))
+            found = re.search(r"got an unexpected keyword argument '(\w+)'", str(error))
+            if found is None or found[1] not in named or found[1] in known:
+                raise
+            near = [f". Did you mean {name!r}?" for name in get_close_matches(found[1], known, n=1)]
+            raise TypeError("".join([f"{type(self).__name__}() {found[0]}", *near])) from None
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _accepted(kind: type) -> list[str]:
+    """List the keywords of a constructor, with those that the annotations of its and its parents' `**` accept."""
+    names: list[str] = []
+    for each in kind.__mro__:
+        if constructor := vars(each).get("__init__"):
+            own = inspect.signature(constructor).parameters.values()
+            names += [one.name for one in own if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)][1:]
+            unpacked = [one.annotation for one in own if one.kind is one.VAR_KEYWORD]
+            if not unpacked:
+                break
+            names += getattr(constructor, "accepts", _keys(unpacked[0]))
+    return names
+
+
+def _keys(unpacked: Any) -> list[str]:
+    """List the keys of the TypedDict in an annotation `Unpack[...]`; [] for another annotation."""
+    return [name for each in getattr(unpacked, "__args__", ()) for name in getattr(each, "__annotations__", ())]
 
 
 @contextmanager

@@ -21,7 +21,7 @@ ROOMS = {
     "papers": {"quantity"},
     "manifest": {"quantity"},
     "checks": set(),
-    "deprecation": set(),
+    "deprecation": {"settings"},
     "settings": set(),
     "random": {"checks"},
     "introspection": set(),
@@ -47,7 +47,9 @@ ROOMS = {
         "deprecation",
         "settings",
     },
-    "diagnostics": {"functional", "losses", "random", "introspection", "checks", "deprecation", "quantity", "papers"},
+    "diagnostics": {
+        *("functional", "losses", "random", "introspection", "checks", "deprecation", "settings", "quantity", "papers")
+    },
     "observe": {"types", "introspection", "views", "checks", "deprecation", "settings"},
     "callbacks": {
         "diagnostics",

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,7 +57,7 @@ def test_each_kind_has_one_wording(check, message):
 
 def test_what_fits_passes():
     checks.at_least(1, size=1)
-    checks.integer(1, views=1)
+    checks.integer(1, views=1, size=np.int64(1))
     checks.inside("[0, 1]", low=0.0, high=1)
     checks.inside("(0, inf)", tau=5)
     checks.shaped("V, N, 2", {"N": 3}, z=torch.ones(2, 3, 2))

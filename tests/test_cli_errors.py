@@ -1,6 +1,7 @@
 """The command line's messages for settings that fail when an object is built or when training begins."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ def said(capsys, tmp_path, *arguments, command="fit"):
         "model.init_args.loss.init_args.temperature=null": "Expected `temperature` to be a number, .* but got None",
         "model.init_args.optimizer.init_args.lr=-1": r"Expected `lr` that torch.optim.AdamW accepts, but got -1.0 ",
         f"model.init_args.backbone.init_args.width={10**18}": "Expected `width` that .*SmallCNN accepts, but got 10",
-        "model.init_args.backbone.init_args.in_channels=0": "Expected `in_channels` >= 1, but got 0.",
+        "model.init_args.backbone.init_args.in_channels=0": "Expected `in_channels` to be an integer >= 1, but got 0.",
         f"model.init_args.projector.init_args.depth={10**18}": "Expected `depth` <= 1000, but got 1000000",
         f"seed_everything={10**30}": "Expected 0 <= `seed_everything` <= 4294967295, but got 1000000",
         f"trainer.devices={10**9}": "Expected `devices` <= 10000, but got 1000000000.",
@@ -116,6 +117,40 @@ def test_a_misspelt_argument_is_refused_with_the_nearest_one(tmp_path, capsys, k
     with pytest.raises(SystemExit, match="2"):
         lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
     assert capsys.readouterr().err == f"ssl-geometry: error: {line}\n"
+
+
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        ({"class_path": "InfoNCELos"}, "Expected a dot import path string: InfoNCELos. .* Near: `{}.InfoNCELoss`."),
+        ({"class_path": "{}.losses.InfoNCELos"}, ".* has no attribute 'InfoNCELos'. Near: `{}.losses.InfoNCELoss`."),
+        (
+            {"init_args": {"temperature": 0.2}},
+            "Expected a `class_path` before the argument `temperature`, but got none: name the class first.",
+        ),
+    ],
+)
+def test_a_class_that_is_misspelt_or_left_out(tmp_path, capsys, loss, line):
+    package = "lightning_ssl_geometry"
+    loss = {key: each.format(package) if isinstance(each, str) else each for key, each in loss.items()}
+    config = put(yaml.safe_load(SMOKE.read_text()), "model.init_args.loss", loss)
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
+    expected = f"ssl-geometry: error: model.init_args.loss: {line.replace('{}', package)}\n$"
+    assert re.match(expected, capsys.readouterr().err)
+
+
+def test_an_argument_of_a_loss_whose_class_no_file_names(tmp_path, capsys):
+    config = yaml.safe_load(SMOKE.read_text())
+    del config["model"]["init_args"]["loss"]
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        lightning_cli(["--config", str(tmp_path / "x.yaml"), "--model.loss.init_args.temperature", "0.2"], run=False)
+    said = "model.init_args.loss: Expected a `class_path` before the argument `temperature`"
+    assert said in capsys.readouterr().err
 
 
 class Picky(torch.optim.SGD):

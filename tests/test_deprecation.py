@@ -241,6 +241,7 @@ RENAMED = {
     "diagnose.Subject": "DiagnosedModel",
     "diagnose.Source": "ModelSource",
 }
+MOVED = {"callbacks.probe.PROBE_ACCURACY": "quantity.CLASSIFIER_ACCURACY"}
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
@@ -250,6 +251,14 @@ def test_an_old_name_is_the_new_one(old, new):
     with pytest.warns(FutureWarning, match=f"use `lightning_ssl_geometry.{room}.{new}`"):
         found = getattr(module, name)
     assert found is getattr(module, new)
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_an_old_name_in_another_module_is_the_new_one(old, new):
+    (room, _, name), (there, _, called) = (f"lightning_ssl_geometry.{each}".rpartition(".") for each in (old, new))
+    with pytest.warns(FutureWarning, match=f"use `lightning_ssl_geometry.{new}`"):
+        found = getattr(importlib.import_module(room), name)
+    assert found is getattr(importlib.import_module(there), called)
 
 
 def test_an_old_name_is_found_at_the_top():

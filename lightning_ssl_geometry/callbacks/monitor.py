@@ -3,6 +3,7 @@
 __all__ = ["GeometryMonitor", "Stage"]
 
 import copy
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Unpack, get_args
@@ -29,11 +30,13 @@ from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.diagnostic import preferred
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_of
 from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.settings import passed_on
+from lightning_ssl_geometry.types import SAMPLE_AXIS
 
 
 class GeometryMonitor(StageCallback):
@@ -147,6 +150,7 @@ class GeometryMonitor(StageCallback):
             kept = {name: metrics.get(name) or copy.deepcopy(self._diagnostics[name]) for name in self._diagnostics}
             self._metrics[each] = {name: metric for name, metric in kept.items() if name in wanted}
         _refuse_twins(trainer)
+        _refuse_unread(trainer)
 
     def _begin_run(self, files: ArrayFiles | None) -> None:
         self._files = files
@@ -342,6 +346,29 @@ def _refuse_twins(trainer: L.Trainer) -> None:
                 raise ValueError(
                     f"Expected each name to be logged once, but two monitors log {name!r}. Give one of them a `name`, "
                     "such as GeometryMonitor(name='teacher')."
+                )
+
+
+def _refuse_unread(trainer: L.Trainer) -> None:
+    """Raise a ValueError if `batch_keys` of a monitor has a name that is not ours and that no diagnostic observes."""
+    monitors = callbacks_of(trainer, GeometryMonitor)
+    metrics = [
+        (metric, each._renamed(metric, name, SAMPLE_AXIS))
+        for each in monitors
+        for name, metric in each._diagnostics.items()
+    ]
+    read = {
+        rename.get(argument, argument)
+        for metric, rename in metrics
+        for argument in inspect.signature(metric.update).parameters
+    }
+    for monitor in monitors:
+        for key in monitor.observer.reader.batch_keys:
+            name = key.rpartition("/")[2]
+            if name not in read | SAMPLE_AXIS.keys():
+                raise ValueError(
+                    f"Expected `batch_keys` of {monitor.title} to name what a diagnostic observes, but none observes "
+                    f"{name!r}.{near(name, read | set(SAMPLE_AXIS))}"
                 )
 
 

@@ -20,6 +20,7 @@ from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.names import check_name
 from lightning_ssl_geometry.callbacks.stage import StageCallback
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.observe.batch_keys import class_numbers
 from lightning_ssl_geometry.observe.host import Host, Observer, TapSettings
 from lightning_ssl_geometry.observe.padding import without_repeats
@@ -32,6 +33,9 @@ class ProbeSettings(TapSettings, total=False):
     """Keyword arguments of :class:`Probe`, except its name and the number of classes."""
 
     on_error: OnError
+
+
+__getattr__ = old_names(__name__, {"PROBE_ACCURACY": "lightning_ssl_geometry.quantity.CLASSIFIER_ACCURACY"})
 
 
 class Probe(StageCallback):

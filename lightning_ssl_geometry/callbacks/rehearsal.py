@@ -120,6 +120,7 @@ def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, *, callbacks:
 def _step_of_copy(
     trainer: L.Trainer, host: L.LightningModule, stage: str, *, batch: Any, batch_idx: int
 ) -> tuple[Any, set[str]] | None:
+    twin = None
     try:
         twin = HostCopy(trainer, host)
         if not twin.can_step(stage):
@@ -129,7 +130,8 @@ def _step_of_copy(
         with twin.apart():
             return twin.step(batch, batch_idx, stage), twin.logged
     except Exception as error:  # in the module's own code, or an attribute cannot be copied
-        rank_zero_info(f"The {stage} step is not rehearsed on a copy ({error}): the first one is checked instead.")
+        why = type(error).__name__ if twin else error  # a step that fails says more when the module itself takes it
+        rank_zero_info(f"The {stage} step is not rehearsed on a copy ({why}): the first one is checked instead.")
         return None
 
 

@@ -90,8 +90,9 @@ class ImageDataModule(ResumableDataModule):
 
     Args:
         batch_size: Samples per process.
-        views: Makes the views from (image, index, epoch, mean, std). It may have a method `batch_entries` that adds
-            entries to the batch (see :class:`lightning_ssl_geometry.views.ImageViews`). None: `SimCLRViews()`.
+        views: Makes the views from (image, index, epoch, mean, std). If it derives from
+            :class:`lightning_ssl_geometry.views.ImageViews`, its method `batch_entries` adds entries to the batch.
+            None: `SimCLRViews()`.
         val_fraction: Fraction of the training set to hold out for validation, in [0, 1).
         subset: Number of training samples to use, including the ones held out for validation. None: all.
         channels: 3 repeats grey images to 3 channels. 1 converts colour images to grey. None: no change.

@@ -22,6 +22,7 @@ from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic, Standing
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.random import counter_hash
+from lightning_ssl_geometry.settings import names_its_class
 
 
 class Moments(Diagnostic):
@@ -40,6 +41,7 @@ class Moments(Diagnostic):
     outer: Tensor
     rounding: Tensor
 
+    @names_its_class
     def __init__(self, center: bool = False) -> None:
         super().__init__()
         self.center = center

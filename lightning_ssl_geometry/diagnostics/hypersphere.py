@@ -14,6 +14,7 @@ from lightning_ssl_geometry.diagnostics.undefined import directions, undefined, 
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential
 from lightning_ssl_geometry.papers import CRL_TAC, WANG_ISOLA
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+from lightning_ssl_geometry.settings import names_its_class
 
 _quantity = partial(
     Quantity, invariances=("rotation", "scale", "permutation"), comparable=("temperature", "batch size")
@@ -75,6 +76,7 @@ class Alignment(Diagnostic):
 
 
 class _KernelMean(SampledEmbeddings):
+    @names_its_class
     def __init__(self, t: float = 2.0, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(contrast_size, seed)
         self.t = t

@@ -5,7 +5,7 @@ __all__ = ["ShallowCNN", "SmallCNN", "TimmBackbone"]
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import integer
 from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
 
 
@@ -24,7 +24,7 @@ class SmallCNN(nn.Sequential):
     """
 
     def __init__(self, in_channels: int = 3, width: int = 32, norm: Norm2d = "batch") -> None:
-        at_least(1, in_channels=in_channels, width=width)
+        integer(1, in_channels=in_channels, width=width)
         super().__init__()
         channels = [in_channels, width, 2 * width, 4 * width, 8 * width]
         for i, stride in enumerate((1, 2, 2, 1)):
@@ -65,10 +65,11 @@ class ShallowCNN(nn.Sequential):
         strides: tuple[int, int] = (1, 1),
     ) -> None:
         sizes = {"in_channels": in_channels, "image_size": image_size, "out_dim": out_dim, "width": width}
-        sizes |= {"hidden_dim": 1 if hidden_dim is None else hidden_dim, "strides": min(strides)}
-        at_least(1, **sizes)
+        sizes |= {"hidden_dim": 1 if hidden_dim is None else hidden_dim}
+        integer(1, **sizes)
         side = image_size
         for stride in strides:
+            integer(1, strides=stride)
             side = (side - 1) // stride + 1
         if side < 2:
             raise ValueError(f"Expected `strides` to leave at least 2 of {image_size} pixels, but got {strides}.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lightning_ssl_geometry.checks import at_least, inside
+from lightning_ssl_geometry.checks import inside, integer
 
 
 class MLPBackbone(nn.Sequential):
@@ -39,7 +39,8 @@ class MLPBackbone(nn.Sequential):
         last_activation: bool = False,
     ) -> None:
         for name, widths in {"in_dim": [in_dim], "hidden_dims": hidden_dims, "out_dim": [out_dim]}.items():
-            at_least(1, **{name: min(widths, default=1)})
+            for width in widths:
+                integer(1, **{name: width})
         inside("[0, inf)", slope=slope)
         super().__init__()
         dims = [in_dim, *hidden_dims, out_dim]

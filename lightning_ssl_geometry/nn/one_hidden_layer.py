@@ -4,7 +4,7 @@ __all__ = ["OneHiddenLayer"]
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import integer
 
 
 class OneHiddenLayer(nn.Module):
@@ -27,7 +27,7 @@ class OneHiddenLayer(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int, width: int, activation: nn.Module | None = None) -> None:
         super().__init__()
-        at_least(1, in_dim=in_dim, out_dim=out_dim, width=width)
+        integer(1, in_dim=in_dim, out_dim=out_dim, width=width)
         self.out_dim, self.width = out_dim, width
         self.hidden = nn.Linear(in_dim, width * out_dim, bias=False)
         self.activation = activation or nn.ReLU()

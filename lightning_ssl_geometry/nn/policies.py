@@ -8,7 +8,7 @@ __all__ = ["ConvPolicy"]
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import integer
 
 
 class ConvPolicy(nn.Module):
@@ -35,7 +35,7 @@ class ConvPolicy(nn.Module):
     def __init__(
         self, in_channels: int = 1, size: int = 20, stride: int = 4, width: int = 32, reduction: int = 4
     ) -> None:
-        at_least(1, in_channels=in_channels, size=size, stride=stride, width=width)
+        integer(1, in_channels=in_channels, size=size, stride=stride, width=width)
         if reduction not in (1, 2, 4) or size % reduction or stride % reduction:
             wanted = f"1, 2 or 4 and to divide {size} (`size`) and {stride} (`stride`)"
             raise ValueError(f"Expected `reduction` to be {wanted}, but got {reduction}.")

@@ -4,7 +4,7 @@ __all__ = ["MLPProjector", "SubVector"]
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import integer
 from lightning_ssl_geometry.nn.norms import Norm1d, norm_1d
 
 
@@ -38,7 +38,7 @@ class MLPProjector(nn.Sequential):
         last_norm: bool = False,
         first_norm: bool = False,
     ) -> None:
-        at_least(1, in_dim=in_dim, hidden_dim=hidden_dim, out_dim=out_dim, depth=depth)
+        integer(1, in_dim=in_dim, hidden_dim=hidden_dim, out_dim=out_dim, depth=depth)
         if depth > 1000:
             raise ValueError(f"Expected `depth` <= 1000, but got {depth}.")
         super().__init__()
@@ -67,7 +67,7 @@ class SubVector(nn.Module):
     """
 
     def __init__(self, dim: int) -> None:
-        at_least(1, dim=dim)
+        integer(1, dim=dim)
         super().__init__()
         self.dim = dim
 

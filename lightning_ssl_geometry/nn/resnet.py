@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import integer, one_of
 from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
 
 _NormLayer = Callable[[int], nn.Module]
@@ -44,9 +44,9 @@ class ResNet(nn.Module):
         width: int = 64,
     ) -> None:
         super().__init__()
+        integer(1, depth=depth, in_channels=in_channels, width=width)
         one_of(tuple(_BLOCKS), depth=depth)
         one_of(("cifar", "stride", "imagenet"), stem=stem)
-        at_least(1, width=width)
         network = _network(depth, width, partial(norm_2d, norm))
         self.out_dim: int = network.fc.in_features
         network.fc = nn.Identity()

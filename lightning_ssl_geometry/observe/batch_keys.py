@@ -1,8 +1,9 @@
 """Find labels, images and views in the batches of any data set, and make views of images."""
 
-__all__ = ["STAGES", "BatchKeys", "Place", "augmented", "class_numbers", "numbers", "place", "stage_keys"]
+__all__ = ["STAGES", "BatchKeys", "Place", "augmented", "class_numbers", "near", "numbers", "place", "stage_keys"]
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import lightning as L
@@ -41,6 +42,16 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
     for part in key.split("."):
         batch = _item(batch, part if isinstance(batch, Mapping) or not part.isdecimal() else int(part), name, whole=key)
     return batch
+
+
+def near(name: object, known: Iterable[object]) -> str:
+    """Return a hint with the name that is most similar to `name`, "" if none is.
+
+    >>> near("lable", ["image", "label", 3])
+    ' Near: `label`.'
+    """
+    found = get_close_matches(str(name), [each for each in known if isinstance(each, str)], n=1)
+    return f" Near: `{found[0]}`." if found else ""
 
 
 def class_numbers(name: str, label: Any) -> Tensor:
@@ -82,7 +93,8 @@ def _item(holder: Any, part: Place, name: str, whole: Place) -> Any:
         return holder[part]
     except (KeyError, IndexError, TypeError) as error:
         if isinstance(holder, Mapping):
-            places = ", ".join(map(repr, holder))
+            places = ", ".join(map(repr, holder)) + "." + near(part, holder)
         else:
             places = f"{len(holder)} positions" if isinstance(holder, Sequence) else f"a {type(holder).__name__}"
-        raise ValueError(f"Expected `batch_keys` {name}={whole!r} to be in the batch, which has {places}.") from error
+            places += "."
+        raise ValueError(f"Expected `batch_keys` {name}={whole!r} to be in the batch, which has {places}") from error

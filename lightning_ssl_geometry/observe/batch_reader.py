@@ -70,7 +70,13 @@ class BatchReader:
         try:
             found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")
         except ValueError as error:
-            raise ValueError(f'{error} Name the place of a list of views in `batch_keys`: "views", {other}.') from error
+            where = '`batch_keys={"views": [0, 1]}`'
+            if isinstance(batch, Tensor):
+                raise ValueError(
+                    f"Expected the views of each sample, but the batch is one tensor, of shape {tuple(batch.shape)}. "
+                    f"Let the data set return a pair (view 1, view 2), and say {where}."
+                ) from error
+            raise ValueError(f"{error} Say where the views are, such as {where}, {other}.") from error
         if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
             hint = " Let the data set return a list of views, not one tensor." if isinstance(found, Tensor) else ""
             raise ValueError(

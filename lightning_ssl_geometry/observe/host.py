@@ -49,7 +49,8 @@ class Host:
             rows, the two views of a sample next to each other.
         batch_keys: Name -> place in the batch: a key, a position, a dotted path ("views.0.image"), or a list of these.
             "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in {"label": 1,
-            "val/label": "label"}.
+            "val/label": "label"}. If a batch lacks a place, the first batch of the stage raises an error; for "views"
+            only where views are read. A name that no diagnostic observes is an error before training.
         augment: Makes two views of the batch's images if batches have no views. It is called with (image, index,
             epoch). Examples are :class:`lightning_ssl_geometry.views.SimCLRViews`, for images in [0, 1], and
             :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, in
@@ -153,6 +154,11 @@ class Observer:
         raises it.
         """
         if self.taps is None:
+            if not hasattr(host, "observe"):
+                raise ValueError(
+                    f"Expected `taps` for {type(host).__name__}, which is not of this package, but got None. Say which "
+                    'of its submodules returns h, such as `taps={"h": "backbone"}`.'
+                )
             with trainer.precision_plugin.forward_context():
                 outputs = host.observe(batch)  # type: ignore[operator]
             return self.close(outputs, batch, trainer, stage=stage)

@@ -96,13 +96,26 @@ class Taps:
     def forward(self, host: nn.Module, x: Tensor) -> None:
         """Pass an input through the encoder and the projector if `taps` has both, else through the whole model."""
         if self._modules.keys() >= {"encoder", "projector"}:
-            self._sources["projector"](self._sources["encoder"](x).flatten(1))
+            self._pass("projector", self._pass("encoder", x, after="projector").flatten(1))
         elif "h" in self._sources and type(host).forward.__qualname__ == _NO_FORWARD:  # the model has none
-            h = self._sources["h"](x).flatten(1)
+            h = self._pass("h", x, after="z").flatten(1)
             if "z" in self._sources:
-                self._sources["z"](h)
+                self._pass("z", h)
         else:
             host(x)
+
+    def _pass(self, name: str, x: Tensor, after: str = "") -> Tensor:
+        """Call a submodule; if it fails, and `after` is tapped too, the error says how to exchange the two."""
+        try:
+            output: Tensor = self._sources[name](x)
+        except (RuntimeError, TypeError, ValueError) as error:
+            first, second = self.taps[name], self.taps.get(after)
+            hint = f" If the two are exchanged, say {{{name!r}: {second!r}, {after!r}: {first!r}}}." if second else ""
+            raise ValueError(
+                f"Expected `taps` {name}={first!r} to take a tensor of shape {tuple(x.shape)}, but it raised "
+                f"{type(error).__name__}: {error}.{hint}"
+            ) from error
+        return output
 
     def _hook(self, name: str) -> Any:
         def catch(module: nn.Module, inputs: Any, output: Any) -> None:

@@ -18,7 +18,7 @@ class ImageViews(nn.Module, ABC):
     """Base of random views that depend only on the image and (seed, epoch, sample index, number of the view).
 
     Any module that is called with (image, index, epoch, mean, std) and returns V views can be used instead. It may
-    define `batch_entries` and `image_range`. The defaults are no entries and the range [0, 1].
+    define `image_range`; the default is [0, 1]. The method `batch_entries` is called only on subclasses of this class.
 
     Attributes:
         image_range: Smallest and largest value of floating-point images. None: the module checks its images itself.
@@ -77,9 +77,8 @@ class ImageViews(nn.Module, ABC):
 
 
 def batch_entries(views: nn.Module, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-    """Return `views.batch_entries(index, epoch, height, width)`, or {} if the module has no such method."""
-    entries = getattr(views, "batch_entries", None)
-    return {} if entries is None else entries(index, epoch, height, width)
+    """Return `views.batch_entries(index, epoch, height, width)`; {} for modules that do not derive from ImageViews."""
+    return views.batch_entries(index, epoch, height, width) if isinstance(views, ImageViews) else {}
 
 
 def image_range(views: nn.Module) -> tuple[float, float] | None:

@@ -89,6 +89,48 @@ def test_the_batches_of_a_stage_may_differ(tmp_path):
     assert {"val/linear_probe_accuracy", "val/knn_probe_accuracy", "val/rank"} <= trainer.callback_metrics.keys()
 
 
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"label": "lable"}, "label='lable' to be in the batch, which has 'image', 'label'. Near: `label`.$"),
+        ({"label": "zebra"}, "label='zebra' to be in the batch, which has 'image', 'label'.$"),
+        ({"val/label": "labell", "label": "meta"}, "stage 'val', .* label='labell' .* Near: `label`.$"),
+    ],
+)
+def test_a_misspelt_place_is_answered_with_the_near_one(tmp_path, keys, message):
+    batches = DataLoader([{"image": torch.randn(6), "label": i % 2} for i in range(16)], batch_size=8)
+    monitor = GeometryMonitor({"rank": EffectiveRank()}, taps={"h": "trunk"}, batch_keys=keys)
+    with pytest.raises(ValueError, match=message):
+        quiet(tmp_path, callbacks=[monitor]).fit(OneImageInValidation(), batches, batches)
+
+
+@pytest.mark.parametrize(
+    ("samples", "taps", "message"),
+    [
+        (
+            torch.randn(16, 6),
+            {"h": "trunk"},
+            r"views of each sample, but the batch is one tensor, of shape \(8, 6\). Let the data set return a pair "
+            r"\(view 1, view 2\), and say `batch_keys={\"views\": \[0, 1\]}`.$",
+        ),
+        (
+            [[torch.randn(6)] * 2 for _ in range(16)],
+            {"h": "trunk"},
+            r"which has 2 positions. Say where the views are, such as `batch_keys={\"views\": \[0, 1\]}`, or \"image",
+        ),
+        (torch.randn(16, 6), None, "Expected `taps` for OneTensor, which is not of this package, .* which of its sub"),
+    ],
+)
+def test_missing_views_are_asked_for(tmp_path, samples, taps, message):
+    class OneTensor(OneImageInValidation):
+        training_step = validation_step = lambda self, batch, batch_idx: None
+
+    batches = DataLoader(samples, batch_size=8)
+    monitor = GeometryMonitor({"rank": EffectiveRank()}, stages=["probe"], taps=taps)
+    with pytest.raises(ValueError, match=message):
+        quiet(tmp_path, callbacks=[monitor]).fit(OneTensor(), batches, batches)
+
+
 def test_a_host_without_validation_is_scored_on_the_set_it_leaves_aside(tmp_path):
     def silent(host):
         return type("Silent", (host,), {"validation_step": L.LightningModule.validation_step})()

@@ -130,6 +130,33 @@ def test_h_and_z_exchanged(tmp_path):
     refused(tmp_path, PlainHost(), monitor, match=match)
 
 
+@pytest.mark.filterwarnings("ignore:.*no `validation_step`")
+def test_h_and_z_exchanged_where_a_probe_calls_them_itself(tmp_path):
+    class Bare(PlainHost):
+        forward, validation_step = L.LightningModule.forward, L.LightningModule.validation_step
+
+    seen = {"taps": {"h": "head", "z": "trunk"}, "batch_keys": {"label": 2, "views": [0, 1]}}
+    match = (
+        r"Expected `taps` h='head' to take a tensor of shape \(8, 6\), but it raised RuntimeError: .*"
+        "If the two are exchanged, say {'h': 'trunk', 'z': 'head'}"
+    )
+    refused(tmp_path, Bare(), LinearProbe(2, **seen), GeometryMonitor(RANK, **seen), match=match)
+    seen["taps"] = {"encoder": "head", "projector": "trunk"}
+    probe = GeometryMonitor(RANK, **seen, stages=["probe"])
+    refused(tmp_path, Bare(), probe, match="`taps` encoder='head' .* say {'encoder': 'trunk', 'projector': 'head'}")
+
+
+def test_the_error_of_the_hosts_own_step_is_said_once(tmp_path, caplog):
+    class Failing(PlainHost):
+        def training_step(self, batch, batch_idx):
+            raise ValueError("two views, please")
+
+    with pytest.raises(ValueError, match=r"\Atwo views, please\Z"):
+        fit(tmp_path, Failing(), GeometryMonitor(RANK, taps=TAPS))
+    assert "The train step is not rehearsed on a copy (ValueError)" in caplog.text
+    assert "two views" not in caplog.text
+
+
 def test_layouts_that_do_not_fit(tmp_path):
     match = r"once on 2N rows \(`view_layout`='halves'\), got \[8, 8\]. Each call is of one view: `view_layout='calls'`"
     refused(tmp_path, PlainHost(), GeometryMonitor(RANK, taps=TAPS, view_layout="halves"), match=match)

@@ -57,8 +57,8 @@ def test_the_mlps_rows_are_parts_of_its_output():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"blocks": 0}, "Expected `blocks` >= 1, but got 0"),
-        ({"width": 0}, "Expected `width` >= 1, but got 0"),
+        ({"blocks": 0}, "Expected `blocks` to be an integer >= 1, but got 0"),
+        ({"width": 0}, "Expected `width` to be an integer >= 1, but got 0"),
         ({"strides": (1, 2)}, r"Expected as many `strides` as `widths`, but got \[1, 2\] and \[2, 4, 8\]"),
     ],
 )

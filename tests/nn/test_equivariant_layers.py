@@ -318,9 +318,9 @@ def test_repr_names_the_settings():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"in_channels": 0}, "`in_channels` >= 1, but got 0"),
-        ({"out_channels": 0}, "`out_channels` >= 1, but got 0"),
-        ({"stride": 0}, "`stride` >= 1, but got 0"),
+        ({"in_channels": 0}, "`in_channels` to be an integer >= 1, but got 0"),
+        ({"out_channels": 0}, "`out_channels` to be an integer >= 1, but got 0"),
+        ({"stride": 0}, "`stride` to be an integer >= 1, but got 0"),
         ({"padding": -1}, "`padding` >= 0, but got -1"),
         ({"padding_mode": "reflect"}, "`padding_mode` to be one of .'zeros', 'circular'., but got 'reflect'"),
         ({"kernel_size": 4}, "`kernel_size` odd and >= 1, but got 4"),

@@ -29,9 +29,9 @@ def test_making_a_backbone_without_escnn_says_how_to_install_it(make, advice):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"in_channels": 0}, "`in_channels` >= 1, but got 0"),
-        ({"width": 0}, "`width` >= 1, but got 0"),
-        ({"rotations": 0}, "`rotations` >= 1, but got 0"),
+        ({"in_channels": 0}, "`in_channels` to be an integer >= 1, but got 0"),
+        ({"width": 0}, "`width` to be an integer >= 1, but got 0"),
+        ({"rotations": 0}, "`rotations` to be an integer >= 1, but got 0"),
         ({"kernel_sizes": [11, 6, 7]}, r"`kernel_sizes` of positive odd numbers, but got \[11, 6, 7\]"),
         ({"kernel_sizes": []}, r"`kernel_sizes` of positive odd numbers, but got \[\]"),
         ({"strides": [1, 2]}, r"`strides` of 3 positive numbers, but got \[1, 2\]"),

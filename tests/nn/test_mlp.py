@@ -36,9 +36,9 @@ def test_a_last_activation_leaves_the_last_layer_to_the_projector():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, [5], 4), "Expected `in_dim` >= 1, but got 0"),
-        ((3, [5, 0], 4), "Expected `hidden_dims` >= 1, but got 0"),
-        ((3, [5], -1), "Expected `out_dim` >= 1, but got -1"),
+        ((0, [5], 4), "Expected `in_dim` to be an integer >= 1, but got 0"),
+        ((3, [5, 0], 4), "Expected `hidden_dims` to be an integer >= 1, but got 0"),
+        ((3, [5], -1), "Expected `out_dim` to be an integer >= 1, but got -1"),
         ((3, [5], 4, -0.1), r"Expected `slope` >= 0 and finite, but got -0\.1"),
         ((3, [5], 4, float("nan")), "Expected `slope` >= 0 and finite, but got nan"),
     ],

@@ -66,17 +66,20 @@ def test_mlp_projector(norm, depth):
 
 
 BAD = [
-    (lambda: ShallowCNN(width=0), "`width` >= 1, but got 0"),
-    (lambda: ShallowCNN(hidden_dim=0), "`hidden_dim` >= 1, but got 0"),
-    (lambda: ShallowCNN(strides=(1, 0)), "`strides` >= 1, but got 0"),
+    (lambda: ShallowCNN(width=0), "`width` to be an integer >= 1, but got 0"),
+    (lambda: ShallowCNN(hidden_dim=0), "`hidden_dim` to be an integer >= 1, but got 0"),
+    (lambda: ShallowCNN(strides=(1, 0)), "`strides` to be an integer >= 1, but got 0"),
     (lambda: ShallowCNN(image_size=4, strides=(2, 2)), r"`strides` to leave at least 2 of 4 pixels, but got \(2, 2\)"),
-    (lambda: SmallCNN(width=0), "`width` >= 1, but got 0"),
+    (lambda: ShallowCNN(strides=(1, 1.0)), r"`strides` to be an integer >= 1, but got 1\.0"),
+    (lambda: MLPProjector(4, depth=2.0), r"`depth` to be an integer >= 1, but got 2\.0"),
+    (lambda: SmallCNN(width=torch.ones(2)), r"`width` to be an integer >= 1, but got tensor"),
+    (lambda: SmallCNN(width=0), "`width` to be an integer >= 1, but got 0"),
     (lambda: SmallCNN(width=4, norm="group"), "multiple of 8 channels for `norm='group'`, but got 4"),
     (lambda: SmallCNN(norm="x"), r"`norm` to be one of \('batch', 'group'\), but got 'x'"),
-    (lambda: SmallCNN(in_channels=0), "`in_channels` >= 1, but got 0"),
+    (lambda: SmallCNN(in_channels=0), "`in_channels` to be an integer >= 1, but got 0"),
     (lambda: ResNet(20), r"`depth` to be one of \(18, 34, 50\), but got 20"),
     (lambda: ResNet(18, stem="x"), r"`stem` to be one of \('cifar', 'stride', 'imagenet'\), but got 'x'"),
-    (lambda: MLPProjector(4, depth=0), "`depth` >= 1, but got 0"),
+    (lambda: MLPProjector(4, depth=0), "`depth` to be an integer >= 1, but got 0"),
     (lambda: MLPProjector(4, depth=1001), "`depth` <= 1000, but got 1001"),
     (lambda: MLPProjector(4, norm="x"), r"`norm` to be one of \('batch', 'layer', 'none'\), but got 'x'"),
 ]

@@ -23,5 +23,5 @@ def test_it_begins_standard_normal_with_the_relu():
 
 @pytest.mark.parametrize("name", ["in_dim", "out_dim", "width"])
 def test_sizes_that_are_none(name):
-    with pytest.raises(ValueError, match=f"Expected `{name}` >= 1, but got 0"):
+    with pytest.raises(ValueError, match=f"Expected `{name}` to be an integer >= 1, but got 0"):
         OneHiddenLayer(**{"in_dim": 2, "out_dim": 2, "width": 2, name: 0})

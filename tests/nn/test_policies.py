@@ -31,7 +31,7 @@ def test_it_moves_with_the_image():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 0}, "`size` >= 1, but got 0"),
+        ({"size": 0}, "`size` to be an integer >= 1, but got 0"),
         ({"reduction": 3}, r"`reduction` to be 1, 2 or 4 and to divide 20 \(`size`\) and 4 \(`stride`\), but got 3"),
         ({"size": 21, "reduction": 2}, r"to divide 21 \(`size`\) and 4 \(`stride`\), but got 2"),
         ({"stride": 2}, r"and 2 \(`stride`\), but got 4"),

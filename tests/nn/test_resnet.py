@@ -80,9 +80,14 @@ def test_sub_vector():
 
 
 BAD = [
-    (lambda: ResNet(width=0), "Expected `width` >= 1, but got 0"),
+    (lambda: ResNet(width=0), "Expected `width` to be an integer >= 1, but got 0"),
+    (lambda: ResNet(18.0), r"Expected `depth` to be an integer >= 1, but got 18\.0"),
+    (lambda: ResNet(torch.ones(2)), r"Expected `depth` to be an integer >= 1, but got tensor\(\[1., 1.\]\)"),
+    (lambda: ResNet(width=8.0), r"Expected `width` to be an integer >= 1, but got 8\.0"),
+    (lambda: ResNet(width=torch.tensor(8)), r"Expected `width` to be an integer >= 1, but got tensor\(8\)"),
+    (lambda: ResNet(in_channels="3"), "Expected `in_channels` to be an integer >= 1, but got '3'"),
     (lambda: ResNet(width=12, norm="group"), "multiple of 8 channels for `norm='group'`, but got 12"),
-    (lambda: SubVector(0), "Expected `dim` >= 1, but got 0"),
+    (lambda: SubVector(0), "Expected `dim` to be an integer >= 1, but got 0"),
     (lambda: SubVector(6)(torch.zeros(3, 5)), "Expected `dim` <= D = 5, but got 6"),
 ]
 

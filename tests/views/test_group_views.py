@@ -10,7 +10,7 @@ from scipy.stats import chisquare, kstest
 
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.functional import quarter_turn, rescale, translate
-from lightning_ssl_geometry.views import GroupViews
+from lightning_ssl_geometry.views import GroupViews, ImageViews
 
 ACTIONS = [None, "translation", "rotation", "scale", ("rotation", "scale"), ["scale", "translation", "rotation"]]
 ALL = ("translation", "rotation", "scale")
@@ -186,21 +186,36 @@ def test_batches_of_other_views_have_none():
     assert "g" not in data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
 
 
+def batch_of(views):
+    data = DigitsDataModule(batch_size=64, views=views)
+    data.setup()
+    raw = next(iter(data.train_dataloader()))
+    return raw, data.on_after_batch_transfer(raw, 0)
+
+
 def test_anybodys_views_add_entries():
-    class Numbered(torch.nn.Module):
-        def forward(self, image, index, epoch, mean, std):
+    class Numbered(ImageViews):
+        def _views(self, image, index, epoch, normalize):
             return image / 255, image / 255
 
         def batch_entries(self, index, epoch, height, width):
             return {"size": torch.tensor([epoch, height, width]), "label": index % 2, "g": (index, -index)}
 
-    data = DigitsDataModule(batch_size=64, views=Numbered())
-    data.setup()
-    raw = next(iter(data.train_dataloader()))
-    made = data.on_after_batch_transfer(raw, 0)
+    raw, made = batch_of(Numbered())
     assert made["size"].tolist() == [0, 8, 8]
     assert torch.equal(made["label"], raw["index"] % 2)
     assert torch.equal(made["g"][1], -raw["index"])
+
+
+def test_a_method_of_the_same_name_in_another_module_is_not_called():
+    class Coincidence(torch.nn.Module):
+        def forward(self, image, index, epoch, mean, std):
+            return image / 255, image / 255
+
+        def batch_entries(self):
+            raise AssertionError("this is not about batches")
+
+    assert set(batch_of(Coincidence())[1]) == {"index", "label", "views"}
 
 
 @pytest.mark.parametrize(

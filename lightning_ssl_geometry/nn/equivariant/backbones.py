@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import integer
 from lightning_ssl_geometry.nn.equivariant.groups import BackboneGroup, check_exact_size, elements
 from lightning_ssl_geometry.nn.equivariant.layers import (
     FilterSettings,
@@ -120,7 +120,7 @@ class EquivariantResNet(nn.Module):
     ) -> None:
         super().__init__()
         stages = _stages(widths, strides, blocks)
-        at_least(1, in_channels=in_channels, width=width, blocks=blocks)
+        integer(1, in_channels=in_channels, width=width, blocks=blocks)
         self.scales, rotations = elements(group, scales)
         self.group_shape = (len(self.scales), rotations)
         filters = FilterSettings(scales=self.scales, rotations=rotations, padding_mode=padding_mode)
@@ -198,7 +198,7 @@ class UnstructuredCNN(nn.Module):
     """
 
     def __init__(self, in_channels: int = 1, width: int = 32, copies: int = 6) -> None:
-        at_least(1, in_channels=in_channels, width=width, copies=copies)
+        integer(1, in_channels=in_channels, width=width, copies=copies)
         super().__init__()
         channels = [in_channels, width * copies, 2 * width * copies, 4 * width * copies]
         self.layers = nn.Sequential()
@@ -238,7 +238,7 @@ class UnstructuredResNet(nn.Module):
         strides: Sequence[int] = (1, 2, 2),
         blocks: int = 3,
     ) -> None:
-        at_least(1, in_channels=in_channels, width=width, copies=copies, blocks=blocks)
+        integer(1, in_channels=in_channels, width=width, copies=copies, blocks=blocks)
         stages = _stages(widths, strides, blocks)
         super().__init__()
         self.layers = nn.Sequential(
@@ -274,7 +274,7 @@ class UnstructuredMLP(nn.Module):
     """
 
     def __init__(self, in_features: int, width: int = 128, side: int = 4) -> None:
-        at_least(1, in_features=in_features, width=width, side=side)
+        integer(1, in_features=in_features, width=width, side=side)
         super().__init__()
         features = [in_features, round(784 * width / 128), 8 * width, side * side * width]
         self.layers = nn.Sequential(nn.Flatten())

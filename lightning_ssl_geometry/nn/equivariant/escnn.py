@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import integer
 from lightning_ssl_geometry.nn.equivariant.groups import check_exact_size
 
 _CACHES = ("filter", "matrix", "expanded_bias")  # what escnn's layers derive from their weights in eval mode
@@ -107,7 +107,7 @@ class EscnnCNN(EscnnBackbone):
         kernel_sizes: Sequence[int] = (11, 7, 7),
         strides: Sequence[int] = (1, 2, 2),
     ) -> None:
-        at_least(1, in_channels=in_channels, width=width, rotations=rotations)
+        integer(1, in_channels=in_channels, width=width, rotations=rotations)
         if not kernel_sizes or min(kernel_sizes) < 1 or not all(size % 2 for size in kernel_sizes):
             raise ValueError(f"Expected `kernel_sizes` of positive odd numbers, but got {list(kernel_sizes)}.")
         if len(strides) != len(kernel_sizes) or min(strides) < 1:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import at_least, integer, one_of
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, hermite_lines, supports
 from lightning_ssl_geometry.nn.equivariant.separable import line_matrices, pays, separable_conv2d, turn
@@ -78,7 +78,7 @@ class FilterBank:
     bias: bool = False
 
     def __post_init__(self) -> None:
-        at_least(1, in_channels=self.in_channels, out_channels=self.out_channels, stride=self.stride)
+        integer(1, in_channels=self.in_channels, out_channels=self.out_channels, stride=self.stride)
         one_of(get_args(PaddingMode), padding_mode=self.padding_mode)
         if self.padding is not None:
             at_least(0, padding=self.padding)
