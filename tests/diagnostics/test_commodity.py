@@ -245,10 +245,20 @@ def test_nothing_observed_is_an_error(metric):
         copy.deepcopy(metric).compute()
 
 
+def computed(metric, *observations):
+    for observation in observations:
+        metric.update(observation)
+    return metric.compute()
+
+
+ROWS, THREE, FOUR = torch.randn(2, 5, 3), torch.ones(3, 5, 3), torch.arange(4)
+LENGTH, MISFIT = "the length of the spectrum", r"`h` with N rows and `index` of shape \(N,\), but got \(5, 3\), \(4,\)"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: AlphaReQ(3, 4), "`last` <= 4, the length of the spectrum, but got 3 and 4"),
+        (lambda: AlphaReQ(3, 4), f"`last` <= 4, {LENGTH}, but got 3 and 4"),
         (lambda: LiDAR(delta=0), "`delta` > 0, but got 0"),
         (lambda: LiDAR(delta=float("nan")), "`delta` > 0, but got nan"),
         (lambda: IntrinsicDimension(1, contrast_size=20), r"`neighbors` in \[2, 20\), but got 1"),
@@ -256,34 +266,24 @@ def test_nothing_observed_is_an_error(metric):
         (lambda: IntrinsicDimension(discard=1), r"`discard` in \(0, 1\), but got 1"),
         (lambda: CKADrift(unbiased=True, contrast_size=3), "`contrast_size` >= 4, but got 3"),
         (lambda: SIGReg(num_slices=0), "`num_slices` >= 1, but got 0"),
+        (lambda: computed(AlphaReQ(2, 40), torch.eye(90, 6)[None]), f"`last` <= 6, {LENGTH}, but got 2 and 40"),
+        (lambda: computed(LiDAR(), torch.ones(1, 5, 3)), r"V >= 2 views, but got \(1, 5, 3\)"),
+        (lambda: computed(LiDAR(), ROWS[:, :1]), "at least 2 samples, but got 1"),
+        (lambda: computed(LiDAR(), ROWS, THREE), "`h` with 2 views, as before, but got 3"),
+        (lambda: IntrinsicDimension().update(ROWS, FOUR), MISFIT),
+        (lambda: CKADrift().update(ROWS, FOUR), MISFIT),
     ],
 )
-def test_bad_arguments(call, message):
+def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_a_range_beyond_the_spectrum_is_an_error():
-    metric = AlphaReQ(2, 40)
-    metric.update(torch.randn(1, 90, 6))
-    with pytest.raises(ValueError, match="`last` <= 6, the length of the spectrum, but got 2 and 40"):
-        metric.compute()
-
-
-def test_bad_observations():
+def test_after_a_reset_another_number_of_views_is_right():
     metric = LiDAR()
-    with pytest.raises(ValueError, match=r"V >= 2 views, but got \(1, 5, 3\)"):
-        metric.update(torch.ones(1, 5, 3))
-    metric.update(torch.randn(2, 1, 3))
-    with pytest.raises(ValueError, match="at least 2 samples, but got 1"):
-        metric.compute()
-    with pytest.raises(ValueError, match="`h` with 2 views, as before, but got 3"):
-        metric.update(torch.ones(3, 5, 3))
+    metric.update(ROWS)
     metric.reset()
-    metric.update(torch.randn(3, 5, 3))
-    for metric in (IntrinsicDimension(), CKADrift()):
-        with pytest.raises(ValueError, match=r"`h` with N rows and `index` of shape \(N,\), but got \(5, 3\), \(4,\)"):
-            metric.update(torch.ones(2, 5, 3), torch.arange(4))
+    metric.update(THREE)
 
 
 def test_the_rounding_of_float32_features_is_no_spectrum():

@@ -159,54 +159,45 @@ def test_weights_of_each_output():
     assert set(metric.compute()) == {"weight"}
 
 
+def computed(metric, *observations):
+    metric.update(*observations)
+    return metric.compute()
+
+
+ONE, PAIRS, THREE = torch.ones(1, 3, 2), torch.ones(2, 3, 2), torch.arange(3)
+
+
 @pytest.mark.parametrize(
-    ("kind", "arguments", "message"),
+    ("call", "message"),
     [
-        (GradientSpectrum, {"min_ratio": 1.0}, r"`min_ratio` > 1 and finite, but got 1\.0"),
-        (GradientSpectrum, {"eps": 0.0}, r"`eps` > 0 and finite, but got 0\.0"),
-        (LossTerms, {"temperature": 0.0}, r"`temperature` > 0 and finite, but got 0\.0"),
-        (LossTerms, {"loss": InfoNCELoss()}, "Expected a `form` with symmetric=False, .* but got symmetric=True"),
-        (LossTerms, {"loss": InfoNCELoss(LearnedTemperature(3))}, "Expected `loss` with fixed temperatures"),
-        (LossTerms, {"loss": InfoNCELoss(), "normalize": True}, "Expected `loss` alone, but got `normalize` beside it"),
+        (lambda: GradientSpectrum(min_ratio=1.0), r"`min_ratio` > 1 and finite, but got 1\.0"),
+        (lambda: GradientSpectrum(eps=0.0), r"`eps` > 0 and finite, but got 0\.0"),
+        (lambda: LossTerms(temperature=0.0), r"`temperature` > 0 and finite, but got 0\.0"),
+        (lambda: LossTerms(loss=InfoNCELoss()), "Expected a `form` with symmetric=False, .* but got symmetric=True"),
+        (lambda: LossTerms(loss=InfoNCELoss(LearnedTemperature(3))), "Expected `loss` with fixed temperatures"),
         (
-            LossTerms,
-            {"loss": InfoNCELoss(form="RUSAK", similarity=LpDistance(p=3.0))},
+            lambda: LossTerms(loss=InfoNCELoss(), normalize=True),
+            "Expected `loss` alone, but got `normalize` beside it",
+        ),
+        (
+            lambda: LossTerms(loss=InfoNCELoss(form="RUSAK", similarity=LpDistance(p=3.0))),
             r"similarity 'dot' or 'distance', but got LpDistance\(scale=1.0, p=3.0, power=True\)",
         ),
-        (LossTerms, {"contrast_size": 1}, "`contrast_size` >= 2, but got 1"),
-        (OutputWeights, {"layer": "0", "split": 0}, "`split` >= 1, but got 0"),
+        (lambda: LossTerms(contrast_size=1), "`contrast_size` >= 2, but got 1"),
+        (lambda: OutputWeights("0", split=0), "`split` >= 1, but got 0"),
+        (lambda: GradientSpectrum().update(ONE), r"V >= 2 views, but got \(1, 3, 2\)"),
+        (lambda: DimensionTemperature().update(torch.ones(())), r"`temperature` of shape \(P,\), but got \(\)"),
+        (lambda: OutputWeights("1.0").update(ENCODER), r"`layer` to name submodules of Sequential, but got '1\.0'"),
+        (lambda: OutputWeights("1").update(ENCODER), r"`layer` to have a weight \(out, in, \.\.\.\), but got ReLU"),
+        (lambda: OutputWeights("2", 4).update(ENCODER), "`split` < 4, the outputs of '2', but got 4"),
+        (lambda: computed(GradientSpectrum(), torch.ones(2, 1, 3)), "at least 2 samples, but got 1"),
+        (lambda: computed(LossTerms(), ONE, THREE), "at least 2 views for LossTerms, but got 1"),
+        (
+            lambda: computed(LossTerms(loss=InfoNCELoss((1.0, 2.0, 3.0), form="RUSAK")), PAIRS, THREE),
+            "`temperature` with P = 2 values, one per dimension, but got 3",
+        ),
     ],
 )
-def test_bad_arguments(kind, arguments, message):
+def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
-        kind(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("metric", "given", "message"),
-    [
-        (GradientSpectrum(), {"h": torch.ones(1, 3, 2)}, r"V >= 2 views, but got \(1, 3, 2\)"),
-        (DimensionTemperature(), {"temperature": torch.ones(())}, r"`temperature` of shape \(P,\), but got \(\)"),
-        (OutputWeights("1.0"), {"encoder": ENCODER}, r"`layer` to name submodules of Sequential, but got '1\.0'"),
-        (OutputWeights("1"), {"encoder": ENCODER}, r"`layer` to have a weight \(out, in, \.\.\.\), but got ReLU"),
-        (OutputWeights("2", 4), {"encoder": ENCODER}, "`split` < 4, the outputs of '2', but got 4"),
-    ],
-)
-def test_bad_observations(metric, given, message):
-    with pytest.raises(ValueError, match=message):
-        metric.update(**given)
-
-
-def test_too_little_observed():
-    metric = GradientSpectrum()
-    metric.update(torch.ones(2, 1, 3))
-    with pytest.raises(ValueError, match="at least 2 samples, but got 1"):
-        metric.compute()
-    metric = LossTerms()
-    metric.update(torch.ones(1, 3, 2), torch.arange(3))
-    with pytest.raises(ValueError, match="at least 2 views for LossTerms, but got 1"):
-        metric.compute()
-    metric = LossTerms(loss=InfoNCELoss((1.0, 2.0, 3.0), form="RUSAK"))
-    metric.update(torch.ones(2, 3, 2), torch.arange(3))
-    with pytest.raises(ValueError, match="`temperature` with P = 2 values, one per dimension, but got 3"):
-        metric.compute()
+        call()
