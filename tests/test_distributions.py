@@ -159,12 +159,12 @@ NORMAL, VMF, SPHERE = generalized_normal, von_mises_fisher, uniform_sphere
 SCALES = (-0.1, math.nan, INF, torch.tensor([0.1, -0.1]))
 CONCENTRATIONS = (-1.0, math.nan, INF, torch.tensor([1.0, -1.0, 1.0]))
 ERRORS = [
-    *[(NORMAL, (ZERO, scale, 2.0, KEY), "Expected `scale` >= 0 and finite") for scale in SCALES],
+    *[(NORMAL, (ZERO, scale, 2.0, KEY), "`scale` >= 0 and finite") for scale in SCALES],
     *[
         (NORMAL, (ZERO, torch.ones(size), 2.0, KEY), r"`scale` to be a number or to fit shape \(3, 2\), but got")
         for size in ((3,), (2, 2), (3, 1))
     ],
-    *[(NORMAL, (ZERO, 1.0, p, KEY), "Expected `p` >= 1 and finite, but got") for p in (0.9, math.nan, INF, -2.0)],
+    *[(NORMAL, (ZERO, 1.0, p, KEY), "`p` >= 1 and finite, but got") for p in (0.9, math.nan, INF, -2.0)],
     *[
         (NORMAL, (ZERO + mean, 1.0, 2.0, KEY, 0.0, 1.0), r"`mean` in \[0.0, 1.0\] and finite, but got values in")
         for mean in (-0.1, 1.1, math.nan, INF)
@@ -175,14 +175,14 @@ ERRORS = [
     (VMF, (torch.ones(3, 1), 1.0, keys(3)), r"`mean.shape\[1\]` >= 2, but got 1"),
     (VMF, (torch.ones(3), 1.0, keys(3)), r"`mean` of shape \(N, d\), but got"),
     *[(VMF, (k * AXES, 1.0, keys(3)), "`mean` of length 1, but got lengths in") for k in (0.0, 0.9, math.nan)],
-    *[(VMF, (AXES, value, keys(3)), "Expected `concentration` >= 0 and finite") for value in CONCENTRATIONS],
+    *[(VMF, (AXES, value, keys(3)), "`concentration` >= 0 and finite") for value in CONCENTRATIONS],
     (VMF, (AXES, torch.ones(2), keys(3)), r"`concentration` to be a number or to fit shape \(3,\), but got \(2,\)"),
     (SPHERE, (keys(2, 3), 3), r"`key` of shape \(N,\), but got \(2, 3\)"),
-    (SPHERE, (keys(3), 0), "Expected `dim` >= 1, but got 0"),
+    (SPHERE, (keys(3), 0), "`dim` >= 1, but got 0"),
 ]
 
 
 @pytest.mark.parametrize(("function", "arguments", "message"), ERRORS)
 def test_bad_input(function, arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"Expected {message}"):
         function(*arguments)

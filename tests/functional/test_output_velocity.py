@@ -223,6 +223,7 @@ def test_error_of_velocities():
 AT, MOVED = torch.ones(4, 2), torch.ones(3, 4, 2)
 WITHOUT_STATISTICS = nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False)).eval()
 SAMPLES = r"`x` \(n, ...\) and `cotangent` \(n, d\) with n >= 1, but got \["
+NO_WEIGHT = "`network` with a parameter that requires a gradient, but got none"
 BATCH_NORM = r"eval mode and with running statistics, .* but got BatchNorm2d.* without"
 ERRORS = [
     (lambda f, x, g: output_velocity(f, x, g[0]), r"`cotangent` of shape \(n, d\), but got \(3,\)"),
@@ -231,7 +232,7 @@ ERRORS = [
     (lambda f, x, g: output_velocity(f, x[:0], g[:0]), SAMPLES + r"\(0, 6\)\] and"),
     (lambda f, x, g: output_velocity(f, x, g[:, :2]), r"`cotangent` \(n, 3\) as `network` returns, but got d = 2"),
     (lambda f, x, g: output_velocity(f, x, g, chunk_size=0), "`chunk_size` >= 1, but got 0"),
-    (lambda _, x, g: output_velocity(nn.ReLU(), x, g), "`network` with a parameter that requires a gradient, but got"),
+    (lambda _, x, g: output_velocity(nn.ReLU(), x, g), NO_WEIGHT),
     (lambda f, x, g: output_velocity(nn.Sequential(f, nn.Unflatten(1, (3, 1))), x, g),
      r"`network` to return \(N, D\) for N = 7 samples, but got \(7, 3, 1\)"),
     (lambda f, x, g: output_velocity(convolutional()[0].train(), x, g), BATCH_NORM),
