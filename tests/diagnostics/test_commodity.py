@@ -5,7 +5,6 @@ import inspect
 
 import pytest
 import torch
-from observations import of_rank
 
 from lightning_ssl_geometry.diagnostics import AlphaReQ, CKADrift, IntrinsicDimension, LiDAR, SIGReg
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
@@ -53,44 +52,6 @@ def fed(metric, h, index, chunks):
 
 def close(found, expected):
     torch.testing.assert_close(found, expected, equal_nan=False)
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_it_does_not_depend_on_batches_or_order(name):
-    h, index = data()
-    once = fed(METRICS[name], h, index, [torch.arange(N)]).compute()
-    close(fed(METRICS[name], h, index, torch.arange(N).split(7)).compute(), once)
-    close(fed(METRICS[name], h, index, torch.randperm(N).split(11)).compute(), once)
-
-
-def rank_result(rank, name, h, index):
-    own = torch.cat(of_rank(rank, len(index), len(index)))
-    return fed(METRICS[name], h[:, own], index[own], torch.arange(len(own)).split(10)).compute()
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_it_is_the_same_on_two_processes(name, two_processes):
-    h, index = data()
-    once = fed(METRICS[name], h, index, [torch.arange(N)]).compute()
-    for found in two_processes(rank_result, name, h, index):
-        close(found, once)
-
-
-@pytest.mark.parametrize("name", [name for name in METRICS if "cka" not in name])
-def test_reset_forgets(name):
-    h, index = data()
-    metric = fed(METRICS[name], 100 * h + 5, index + 1, [torch.arange(N)])
-    metric.compute()
-    metric.reset()
-    update(metric, h, index)
-    close(metric.compute(), fed(METRICS[name], h, index, [torch.arange(N)]).compute())
-
-
-@pytest.mark.parametrize("name", ["dimension_of_20", "cka_drift_of_20", "sigreg"])
-def test_a_repeated_sample_counts_once(name):
-    h, index = data()
-    once = fed(METRICS[name], h, index, [torch.arange(N)]).compute()
-    close(fed(METRICS[name], h, index, [torch.arange(N), torch.arange(9)]).compute(), once)
 
 
 def test_they_agree_with_the_functions():
@@ -236,13 +197,6 @@ def test_an_isotropic_gaussian_a_sphere_and_a_point():
     assert found["unit"] > 100
     assert fed(SIGReg(standardize=True), unit, index, [index]).compute() < 2.5
     assert fed(SIGReg(), 0 * z, index, [index]).compute().item() == pytest.approx(408.95, rel=1e-3)
-
-
-@pytest.mark.parametrize("metric", [AlphaReQ(), LiDAR(), IntrinsicDimension(), CKADrift(), SIGReg()])
-@pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_nothing_observed_is_an_error(metric):
-    with pytest.raises(ValueError, match="but got none"):
-        copy.deepcopy(metric).compute()
 
 
 def computed(metric, *observations):

@@ -3,7 +3,6 @@ import inspect
 
 import pytest
 import torch
-from observations import of_rank
 from torch import nn
 
 from lightning_ssl_geometry.diagnostics.content_style import (
@@ -14,23 +13,12 @@ from lightning_ssl_geometry.diagnostics.content_style import (
 )
 from lightning_ssl_geometry.functional import LpDistance
 from lightning_ssl_geometry.functional.adaptive_temperature import content_dimension, gradient_spectrum
-from lightning_ssl_geometry.functional.info_nce.terms import ONE_SIDED
 from lightning_ssl_geometry.losses import InfoNCELoss, LearnedTemperature
 
 N, D, CONTENT = 80, 6, 2
 ENCODER = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Linear(6, 4))
 for parameter in ENCODER.parameters():
     parameter.data = torch.linspace(-1, 2, parameter.numel()).view_as(parameter)
-METRICS = {
-    "spectrum": GradientSpectrum(),
-    "terms": LossTerms(loss=InfoNCELoss(0.3, form=ONE_SIDED)),
-    "terms_of_20": LossTerms(
-        loss=InfoNCELoss((0.2, 1.0, 1.0, 1.0, 0.5, 2.0), form=ONE_SIDED, similarity="distance", normalize=False),
-        contrast_size=20,
-    ),
-    "temperature": DimensionTemperature(),
-    "weights": OutputWeights("0", split=4),
-}
 
 
 def data(n=N):
@@ -57,39 +45,6 @@ def fed(metric, z, index, chunks):
 
 def close(found, expected):
     torch.testing.assert_close(found, expected, equal_nan=True)
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_it_does_not_depend_on_batches_or_order(name):
-    z, index = data()
-    once = fed(METRICS[name], z, index, [torch.arange(N)]).compute()
-    close(fed(METRICS[name], z, index, torch.arange(N).split(7)).compute(), once)
-    close(fed(METRICS[name], z, index, torch.randperm(N).split(11)).compute(), once)
-
-
-def rank_result(rank, name, z, index):
-    return fed(METRICS[name], z, index, of_rank(rank, N, 10)).compute()
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_it_is_the_same_on_two_processes(name, two_processes):
-    z, index = data()
-    once = fed(METRICS[name], z, index, [torch.arange(N)]).compute()
-    for found in two_processes(rank_result, name, z, index):
-        close(found, once)
-
-
-@pytest.mark.parametrize("name", METRICS)
-@pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_reset_forgets(name):
-    z, index = data()
-    metric = fed(METRICS[name], 100 * z + 5, index + 1, [torch.arange(N)])
-    metric.compute()
-    metric.reset()
-    with pytest.raises(ValueError, match="but got none"):
-        metric.compute()
-    update(metric, z, index)
-    close(metric.compute(), fed(METRICS[name], z, index, [torch.arange(N)]).compute())
 
 
 def test_the_spectrum_is_the_functions():
