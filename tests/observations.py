@@ -1,6 +1,6 @@
 """Make an observation with every key from a cloud of points, for the laws that all Metrics obey."""
 
-__all__ = ["at_once", "metric_of", "observed", "of_rank", "permuted", "results", "variants"]
+__all__ = ["at_once", "concrete", "metric_of", "observed", "of_rank", "permuted", "results", "variants"]
 
 import inspect
 import warnings
@@ -9,7 +9,9 @@ from typing import Literal, get_args, get_origin
 import torch
 from clouds import Drawn
 from torch import nn
+from torchmetrics import Metric
 
+from lightning_ssl_geometry import diagnostics
 from lightning_ssl_geometry.views.family import CropFamily
 
 SIDE = 6
@@ -82,6 +84,13 @@ def permuted(observation, order):
         return value if name in WITHOUT_SAMPLES else value.index_select(SAMPLES.get(name, 0), order)
 
     return {name: moved(name, value) for name, value in observation.items()}
+
+
+def concrete():
+    """The Metrics among the diagnostics, by name."""
+    found = {name: getattr(diagnostics, name) for name in diagnostics.__all__}
+    kinds = {name: kind for name, kind in found.items() if inspect.isclass(kind) and issubclass(kind, Metric)}
+    return {name: kind for name, kind in kinds.items() if not inspect.isabstract(kind)}
 
 
 def metric_of(kind, **settings):

@@ -30,14 +30,13 @@ from lightning_ssl_geometry.views import CropFamily, SimCLRViews
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 
 
-def simclr():
+def networks(**settings):
     torch.manual_seed(0)
-    return SimCLRModule(
-        SmallCNN(1, 8, "group"),
-        MLPProjector(64, 16, 8, norm="layer"),
-        optimizer=SGD,
-        warmup_epochs=1,
-    )
+    return SmallCNN(1, 8, "group"), MLPProjector(64, 16, 8, norm="layer", **settings)
+
+
+def simclr():
+    return SimCLRModule(*networks(), optimizer=SGD, warmup_epochs=1)
 
 
 def hssl():
@@ -74,19 +73,9 @@ def crl_tac():
 
 
 def adaptive_temperature():
-    torch.manual_seed(0)
-    return AdaptiveTemperatureModule(
-        SmallCNN(1, 8, "group"),
-        MLPProjector(64, 16, 8, norm="layer"),
-        loss=InfoNCELoss(
-            GradientSpectrumTemperature(8, momentum=0.5, min_ratio=1.2),
-            form="RUSAK",
-            normalize=False,
-            similarity="distance",
-        ),
-        optimizer=SGD,
-        warmup_epochs=1,
-    )
+    temperature = GradientSpectrumTemperature(8, momentum=0.5, min_ratio=1.2)
+    loss = InfoNCELoss(temperature, form="RUSAK", normalize=False, similarity="distance")
+    return AdaptiveTemperatureModule(*networks(), loss=loss, optimizer=SGD, warmup_epochs=1)
 
 
 def direct_clr():
@@ -95,25 +84,12 @@ def direct_clr():
 
 
 def vicreg():
-    torch.manual_seed(0)
-    return VICRegModule(
-        SmallCNN(1, 8, "group"),
-        MLPProjector(64, 16, 8, depth=3, norm="layer"),
-        optimizer=partial(SGD, lr=0.001),
-        warmup_epochs=1,
-    )
+    return VICRegModule(*networks(depth=3), optimizer=partial(SGD, lr=0.001), warmup_epochs=1)
 
 
 def byol():
-    torch.manual_seed(0)
-    return BYOLModule(
-        SmallCNN(1, 8, "group"),
-        MLPProjector(64, 16, 8, norm="layer"),
-        MLPProjector(8, 16, 8, norm="layer"),
-        momentum=0.8,
-        optimizer=partial(SGD, lr=0.001),
-        warmup_epochs=1,
-    )
+    online, predictor = networks(), MLPProjector(8, 16, 8, norm="layer")  # drawn in this order
+    return BYOLModule(*online, predictor, momentum=0.8, optimizer=partial(SGD, lr=0.001), warmup_epochs=1)
 
 
 def contrastive_flow():

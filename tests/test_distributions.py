@@ -154,72 +154,35 @@ def test_float32_rows_are_of_unit_length():
     assert (x.double().norm(dim=1) - 1).abs().max() < 2e-7
 
 
-@pytest.mark.parametrize("scale", [-0.1, math.nan, INF, torch.tensor([0.1, -0.1])])
-def test_bad_scales(scale):
-    with pytest.raises(ValueError, match="Expected `scale` >= 0 and finite"):
-        generalized_normal(torch.zeros(3, 2), scale, 2.0, keys(3, 2))
+ZERO, KEY, AXES = torch.zeros(3, 2), keys(3, 2), torch.eye(3)
+NORMAL, VMF, SPHERE = generalized_normal, von_mises_fisher, uniform_sphere
+SCALES = (-0.1, math.nan, INF, torch.tensor([0.1, -0.1]))
+CONCENTRATIONS = (-1.0, math.nan, INF, torch.tensor([1.0, -1.0, 1.0]))
+ERRORS = [
+    *[(NORMAL, (ZERO, scale, 2.0, KEY), "`scale` >= 0 and finite") for scale in SCALES],
+    *[
+        (NORMAL, (ZERO, torch.ones(size), 2.0, KEY), r"`scale` to be a number or to fit shape \(3, 2\), but got")
+        for size in ((3,), (2, 2), (3, 1))
+    ],
+    *[(NORMAL, (ZERO, 1.0, p, KEY), "`p` >= 1 and finite, but got") for p in (0.9, math.nan, INF, -2.0)],
+    *[
+        (NORMAL, (ZERO + mean, 1.0, 2.0, KEY, 0.0, 1.0), r"`mean` in \[0.0, 1.0\] and finite, but got values in")
+        for mean in (-0.1, 1.1, math.nan, INF)
+    ],
+    (NORMAL, (ZERO + INF, 1.0, 2.0, KEY), r"`mean` in \[-inf, inf\] and finite, but got values in \[inf, inf\]"),
+    (NORMAL, (ZERO, 1.0, 2.0, keys(3)), r"`key` of the shape of `mean`, \(3, 2\), but got \(3,\)"),
+    (VMF, (AXES[:1], 1.0, keys(2)), r"`key` of shape \(N,\), N = 1, but got \(2,\)"),
+    (VMF, (torch.ones(3, 1), 1.0, keys(3)), r"`mean.shape\[1\]` >= 2, but got 1"),
+    (VMF, (torch.ones(3), 1.0, keys(3)), r"`mean` of shape \(N, d\), but got"),
+    *[(VMF, (k * AXES, 1.0, keys(3)), "`mean` of length 1, but got lengths in") for k in (0.0, 0.9, math.nan)],
+    *[(VMF, (AXES, value, keys(3)), "`concentration` >= 0 and finite") for value in CONCENTRATIONS],
+    (VMF, (AXES, torch.ones(2), keys(3)), r"`concentration` to be a number or to fit shape \(3,\), but got \(2,\)"),
+    (SPHERE, (keys(2, 3), 3), r"`key` of shape \(N,\), but got \(2, 3\)"),
+    (SPHERE, (keys(3), 0), "`dim` >= 1, but got 0"),
+]
 
 
-@pytest.mark.parametrize("size", [(3,), (2, 2), (3, 1)])
-def test_scales_of_a_wrong_shape(size):
-    with pytest.raises(ValueError, match=r"`scale` to be a number or to fit shape \(3, 2\), but got"):
-        generalized_normal(torch.zeros(3, 2), torch.ones(size), 2.0, keys(3, 2))
-
-
-@pytest.mark.parametrize("p", [0.9, math.nan, INF, -2.0])
-def test_bad_shapes_p(p):
-    with pytest.raises(ValueError, match="Expected `p` >= 1 and finite, but got"):
-        generalized_normal(torch.zeros(3, 2), 1.0, p, keys(3, 2))
-
-
-@pytest.mark.parametrize("mean", [-0.1, 1.1, math.nan, INF])
-def test_means_outside_of_the_interval(mean):
-    with pytest.raises(ValueError, match=r"Expected `mean` in \[0.0, 1.0\] and finite, but got values in"):
-        generalized_normal(torch.full((3, 2), mean), 1.0, 2.0, keys(3, 2), 0.0, 1.0)
-
-
-def test_an_infinite_mean():
-    with pytest.raises(
-        ValueError, match=r"Expected `mean` in \[-inf, inf\] and finite, but got values in \[inf, inf\]"
-    ):
-        generalized_normal(torch.full((3, 2), INF), 1.0, 2.0, keys(3, 2))
-
-
-def test_keys_of_a_wrong_shape():
-    with pytest.raises(ValueError, match=r"`key` of the shape of `mean`, \(3, 2\), but got \(3,\)"):
-        generalized_normal(torch.zeros(3, 2), 1.0, 2.0, keys(3))
-    with pytest.raises(ValueError, match=r"`key` of shape \(N,\), N = 1, but got \(2,\)"):
-        von_mises_fisher(torch.eye(2)[:1], 1.0, keys(2))
-    with pytest.raises(ValueError, match=r"`key` of shape \(N,\), but got \(2, 3\)"):
-        uniform_sphere(keys(2, 3), 3)
-
-
-def test_no_dimension():
-    with pytest.raises(ValueError, match="Expected `dim` >= 1, but got 0"):
-        uniform_sphere(keys(3), 0)
-
-
-@pytest.mark.parametrize(
-    ("mean", "message"),
-    [(torch.ones(3, 1), r"`mean.shape\[1\]` >= 2, but got 1"), (torch.ones(3), r"`mean` of shape \(N, d\), but got")],
-)
-def test_means_of_a_wrong_shape(mean, message):
-    with pytest.raises(ValueError, match=message):
-        von_mises_fisher(mean, 1.0, keys(3))
-
-
-@pytest.mark.parametrize("length", [0.0, 0.9, math.nan])
-def test_means_that_are_not_of_unit_length(length):
-    with pytest.raises(ValueError, match="Expected `mean` of length 1, but got lengths in"):
-        von_mises_fisher(length * torch.eye(3), 1.0, keys(3))
-
-
-@pytest.mark.parametrize("concentration", [-1.0, math.nan, INF, torch.tensor([1.0, -1.0, 1.0])])
-def test_bad_concentrations(concentration):
-    with pytest.raises(ValueError, match="Expected `concentration` >= 0 and finite"):
-        von_mises_fisher(torch.eye(3), concentration, keys(3))
-
-
-def test_concentrations_of_a_wrong_length():
-    with pytest.raises(ValueError, match=r"`concentration` to be a number or to fit shape \(3,\), but got \(2,\)"):
-        von_mises_fisher(torch.eye(3), torch.ones(2), keys(3))
+@pytest.mark.parametrize(("function", "arguments", "message"), ERRORS)
+def test_bad_input(function, arguments, message):
+    with pytest.raises(ValueError, match=f"Expected {message}"):
+        function(*arguments)

@@ -142,13 +142,6 @@ def test_augmentation_channel_module_is_the_function(jensen):
     assert repr(loss) == f"AugmentationChannelLoss(beta=2.0, jensen={jensen})"
 
 
-def test_wrong_settings_of_the_augmentation_channel_are_named_when_the_module_is_made():
-    with pytest.raises(ValueError, match="`beta` > 0 and finite, but got -1"):
-        AugmentationChannelLoss(beta=-1.0)
-    with pytest.raises(ValueError, match="`jensen` to be True or False, but got 'no'"):
-        AugmentationChannelLoss(jensen="no")
-
-
 @pytest.mark.parametrize("run", [step, ddp_step], ids=["plain", "ddp"])
 @pytest.mark.parametrize("sizes", [(4, 4), (7, 2), (1, 5)], ids=str)
 @pytest.mark.parametrize("name", LOSSES)
@@ -258,68 +251,58 @@ def test_the_matrix_is_in_the_optimizer_and_the_checkpoint_of_a_method():
     assert (loss.weight.grad != 0).any()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"temperature": 0.0}, r"Expected `temperature` > 0 and finite, but got 0\.0"),
+GATHER = ({"gather": "no"}, "Expected `gather` to be True or False, but got 'no'")
+OF_INFO_NCE = [
+    ({"temperature": 0.0}, r"Expected `temperature` > 0 and finite, but got 0\.0"),
+    ({"negatives": "none"}, r"Expected `negatives` to be one of \('both', 'same', 'other'\), but got 'none'"),
+    ({"joint": True, "symmetric": False}, "Expected `symmetric` = True with `joint`"),
+    GATHER,
+]
+REQUIRES_GRAD = torch.ones(2, requires_grad=True)
+SETTINGS = {
+    InfoNCELoss: [
+        *OF_INFO_NCE,
         ({"temperature": [0.5, -1.0]}, r"Expected `temperature` > 0 and finite, but got -1\.0"),
-        ({"negatives": "none"}, r"Expected `negatives` to be one of \('both', 'same', 'other'\), but got 'none'"),
-        ({"joint": True, "symmetric": False}, "Expected `symmetric` = True with `joint`"),
-        (
-            {"temperature": torch.ones(2, requires_grad=True)},
-            "Expected `temperature` that requires a gradient to be a nn.",
-        ),
-        ({"gather": "no"}, "Expected `gather` to be True or False, but got 'no'"),
+        ({"temperature": REQUIRES_GRAD}, "Expected `temperature` that requires a gradient to be a nn."),
     ],
-    ids=str,
-)
-def test_wrong_settings_are_named_when_the_module_is_made(settings, message):
-    with pytest.raises(ValueError, match=message):
-        InfoNCELoss(**settings)
-
-
-def test_wrong_length_is_named_when_it_meets_the_embeddings():
-    with pytest.raises(ValueError, match="Expected `temperature` with P = 3 values, one per dimension, but got 2"):
-        InfoNCELoss([0.5, 1.0])(*views(4))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+    VICRegLoss: [
         ({"invariance": -1.0}, r"Expected `invariance` >= 0 and finite, but got -1\.0"),
         ({"variance": -1.0}, r"Expected `variance` >= 0 and finite, but got -1\.0"),
         ({"covariance": float("nan")}, "Expected `covariance` >= 0 and finite, but got nan"),
         ({"gamma": -1.0}, r"Expected `gamma` > 0 and finite, but got -1\.0"),
         ({"eps": -1.0}, r"Expected `eps` with 0 < eps < gamma\^2 = 1\.0, but got -1\.0"),
-        ({"gather": "no"}, "Expected `gather` to be True or False, but got 'no'"),
+        GATHER,
     ],
-    ids=str,
-)
-def test_wrong_settings_of_vicreg_are_named_when_the_module_is_made(settings, message):
-    with pytest.raises(ValueError, match=message):
-        VICRegLoss(**settings)
+    LogBilinearInfoNCELoss: [
+        *[({"dim": 3} | settings, message) for settings, message in OF_INFO_NCE],
+        ({"dim": 0}, "Expected `dim` >= 1, but got 0"),
+        (
+            {"dim": 3, "temperature": [1.0, 1.0, 1.0]},
+            r"Expected `temperature` to be one number, since W .*, but got \[1\.0, 1\.0, 1\.0\]",
+        ),
+    ],
+    AugmentationChannelLoss: [
+        ({"beta": -1.0}, "`beta` > 0 and finite, but got -1"),
+        ({"jensen": "no"}, "`jensen` to be True or False, but got 'no'"),
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dim": 0}, "Expected `dim` >= 1, but got 0"),
-        ({"temperature": 0.0}, r"Expected `temperature` > 0 and finite, but got 0\.0"),
-        (
-            {"temperature": [1.0, 1.0, 1.0]},
-            r"Expected `temperature` to be one number, since W .*, but got \[1\.0, 1\.0, 1\.0\]",
-        ),
-        ({"negatives": "none"}, r"Expected `negatives` to be one of \('both', 'same', 'other'\), but got 'none'"),
-        ({"joint": True, "symmetric": False}, "Expected `symmetric` = True with `joint`"),
-        ({"gather": "no"}, "Expected `gather` to be True or False, but got 'no'"),
-    ],
-    ids=str,
+    ("loss", "settings", "message"), [(loss, *row) for loss, rows in SETTINGS.items() for row in rows]
 )
-def test_wrong_settings_of_log_bilinear_are_named_when_the_module_is_made(settings, message):
+def test_wrong_settings_are_named_when_the_module_is_made(loss, settings, message):
     with pytest.raises(ValueError, match=message):
-        LogBilinearInfoNCELoss(**{"dim": 3, **settings})
+        loss(**settings)
 
 
-def test_wrong_dimensions_are_named_when_they_meet_the_matrix():
-    with pytest.raises(ValueError, match=r"Expected `weight` of shape \(P, P\), P = 3.* but got \(4, 4\)"):
-        LogBilinearInfoNCELoss(dim=4)(*views(4))
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (InfoNCELoss([0.5, 1.0]), "Expected `temperature` with P = 3 values, one per dimension, but got 2"),
+        (LogBilinearInfoNCELoss(dim=4), r"Expected `weight` of shape \(P, P\), P = 3.* but got \(4, 4\)"),
+    ],
+)
+def test_wrong_dimensions_are_named_when_they_meet_the_embeddings(loss, message):
+    with pytest.raises(ValueError, match=message):
+        loss(*views(4))

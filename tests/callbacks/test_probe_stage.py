@@ -197,20 +197,17 @@ def test_the_set_is_spread_over_the_validation_set(tmp_path):
 
 
 def every_diagnostic():
-    return {
+    of_20 = {
+        **{"jacobian": JacobianRank, "bound": UpperBound, "lie": LieGenerator, "linear_regions": LinearRegions},
+        **{"hardest_negative": HardestNegativeDistance, "label_agreement": LabelAgreement},
+        **{"unexplained_variance": UnexplainedVariance, "local_unexplained_variance": LocalUnexplainedVariance},
+    }
+    return {name: kind(contrast_size=20) for name, kind in of_20.items()} | {
         "projector": ProjectorRank(),
-        "jacobian": JacobianRank(contrast_size=20),
-        "bound": UpperBound(contrast_size=20),
         "log_spectrum_h": LogSpectrum(),
         "log_spectrum_h_image": LogSpectrum(),
-        "hardest_negative": HardestNegativeDistance(contrast_size=20),
-        "label_agreement": LabelAgreement(contrast_size=20),
-        "unexplained_variance": UnexplainedVariance(contrast_size=20),
-        "local_unexplained_variance": LocalUnexplainedVariance(contrast_size=20),
         "null_space": NullSpaceFraction(),
         "augmentation": AugmentationRank(),
-        "lie": LieGenerator(contrast_size=20),
-        "linear_regions": LinearRegions(contrast_size=20),
         "rotation": RotationRank(contrast_size=2, count=10),
     }
 

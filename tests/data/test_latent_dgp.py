@@ -243,27 +243,22 @@ def test_positives_are_as_far_as_they_were_said_to_be():
     assert mse_loss((positive - anchor).std(0) / expected.clamp(min=1e-9), (expected > 0).double()) < 1e-3
 
 
-def test_an_epoch_of_one_pair_is_refused():
-    with pytest.raises(ValueError, match="Expected `epoch_size` >= 2, but got 1"):
-        process(batch_size=1, epoch_size=1).setup("fit")
+LEAST = {"batch_size": 1, "epoch_size": 1, "val_size": 0, "test_size": 1}
 
 
-@pytest.mark.parametrize(("name", "least"), [("batch_size", 1), ("epoch_size", 1), ("val_size", 0), ("test_size", 1)])
-def test_bad_sizes(name, least):
-    with pytest.raises(ValueError, match=f"Expected `{name}` >= {least}, but got {least - 1}"):
-        process(**{name: least - 1})
-
-
-def test_an_epoch_without_a_full_batch():
-    with pytest.raises(ValueError, match="Expected `epoch_size` of at least one batch of 65, but got 64"):
-        process(batch_size=65)
-
-
-def test_bad_settings_of_the_latents():
-    with pytest.raises(ValueError, match="Expected `space` 'sphere' for von Mises-Fisher positives"):
-        process(conditional="von_mises_fisher")
-
-
-def test_unknown_splits():
-    with pytest.raises(ValueError, match=r"Expected `split` to be one of \('train', 'val', 'test'\), but got 'all'"):
-        process().unaugmented_dataloader("all")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *[(lambda s={name: n - 1}: process(**s), f"`{name}` >= {n}, but got {n - 1}") for name, n in LEAST.items()],
+        (lambda: process(batch_size=1, epoch_size=1).setup("fit"), "`epoch_size` >= 2, but got 1"),
+        (lambda: process(batch_size=65), "`epoch_size` of at least one batch of 65, but got 64"),
+        (lambda: process(conditional="von_mises_fisher"), "`space` 'sphere' for von Mises-Fisher positives"),
+        (
+            lambda: process().unaugmented_dataloader("all"),
+            r"`split` to be one of \('train', 'val', 'test'\), but got 'all'",
+        ),
+    ],
+)
+def test_bad_settings(call, message):
+    with pytest.raises(ValueError, match=f"Expected {message}"):
+        call()

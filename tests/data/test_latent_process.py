@@ -152,92 +152,53 @@ def test_content_comes_first():
     assert LatentProcess(4, 1).content.tolist() == [True, False, False, False]
 
 
-@pytest.mark.parametrize("content_dim", [-1, 6])
-def test_bad_content_dims(content_dim):
-    with pytest.raises(ValueError, match=rf"Expected `content_dim` in \[0, 5\], but got {content_dim}"):
-        LatentProcess(5, content_dim)
-
-
-def test_no_dimensions():
-    with pytest.raises(ValueError, match="Expected `dim` >= 1, but got 0"):
-        LatentProcess(0, 0)
-
-
-@pytest.mark.parametrize("name", ["space", "marginal", "conditional"])
-def test_unknown_choices(name):
-    with pytest.raises(ValueError, match=rf"Expected `{name}` to be one of \(.*\), but got 'none'"):
-        LatentProcess(5, 2, **{name: "none"})
-
-
-@pytest.mark.parametrize(("name", "least"), [("marginal_scale", ">"), ("style_scale", ">="), ("content_scale", ">=")])
-@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
-def test_bad_scales(name, least, value):
-    with pytest.raises(ValueError, match=f"Expected `{name}` {least} 0 and finite, but got"):
-        LatentProcess(5, 2, **{name: value})
-
-
-def test_a_marginal_without_width():
-    with pytest.raises(ValueError, match=r"Expected `marginal_scale` > 0 and finite, but got 0.0"):
-        LatentProcess(5, 2, marginal="normal", marginal_scale=0.0)
-
-
-@pytest.mark.parametrize(("name", "size"), [("marginal_scale", 5), ("style_scale", 3), ("content_scale", 2)])
-def test_scales_of_a_wrong_length(name, size):
-    with pytest.raises(ValueError, match=f"Expected `{name}` to be a number or {size} of them, but got"):
-        LatentProcess(5, 2, **{name: [0.1] * (size + 1)})
-
-
-@pytest.mark.parametrize("p", [0.5, math.nan, math.inf])
-def test_bad_shapes_p(p):
-    with pytest.raises(ValueError, match="Expected `p` to be a number >= 1 and finite, but got"):
-        LatentProcess(5, 2, p=p)
-
-
-@pytest.mark.parametrize("concentration", [-1.0, math.nan, math.inf])
-def test_bad_concentrations(concentration):
-    with pytest.raises(ValueError, match="Expected `concentration` to be a number >= 0 and finite, but got"):
-        LatentProcess(5, 2, **VMF, concentration=concentration)
-
-
-@pytest.mark.parametrize(("name", "least"), [("p", 1), ("concentration", 0)])
-@pytest.mark.parametrize("value", [[1.0, 2.0], torch.ones(2), "a", None])
-def test_what_is_not_a_number(name, least, value):
-    message = f"Expected `{name}` to be a number >= {least} and finite, but got {value!r}."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        LatentProcess(5, 2, **{name: value})
-
-
-@pytest.mark.parametrize(("name", "size"), [("marginal_scale", 5), ("style_scale", 3), ("content_scale", 2)])
-@pytest.mark.parametrize("value", ["a", ["a", "b"], None, [0.1, None], 1j])
-def test_scales_that_are_not_numbers(name, size, value):
-    message = f"Expected `{name}` to be a number or {size} of them, but got {value!r}."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        LatentProcess(5, 2, **{name: value})
-
-
-@pytest.mark.parametrize("name", ["dim", "content_dim"])
-@pytest.mark.parametrize("value", [2.0, "2", None, [2], math.nan])
-def test_dims_that_are_not_integers(name, value):
-    with pytest.raises(ValueError, match=re.escape(f"Expected `{name}` to be an integer, but got {value!r}.")):
-        LatentProcess(**({"dim": 5, "content_dim": 2} | {name: value}))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"space": "unbounded"}, "`marginal` 'normal' or 'laplace' in the unbounded `space`, but got 'uniform'"),
-        ({"conditional": "von_mises_fisher"}, "`space` 'sphere' for von Mises-Fisher positives, but got 'box'"),
-        ({"space": "sphere", "dim": 1, "content_dim": 1}, "`dim` >= 2 on the sphere, but got 1"),
-        (
-            {"space": "sphere", "content_dim": 4},
-            "no or several style dimensions beside exact content on the sphere, but got 1",
-        ),
-        (
-            {"space": "sphere", "conditional": "von_mises_fisher", "content_scale": 0.1},
-            r"`content_scale` 0 for von Mises-Fisher positives, but got 0\.1",
-        ),
+SIZES = {"marginal_scale": 5, "style_scale": 3, "content_scale": 2}
+ERRORS = [
+    *[({"content_dim": n}, rf"`content_dim` in \[0, 5\], but got {n}") for n in (-1, 6)],
+    ({"dim": 0, "content_dim": 0}, "`dim` >= 1, but got 0"),
+    *[
+        ({name: value}, re.escape(f"`{name}` to be an integer, but got {value!r}."))
+        for name in ("dim", "content_dim")
+        for value in (2.0, "2", None, [2], math.nan)
     ],
-)
-def test_laws_that_a_space_does_not_have(settings, message):
+    *[
+        ({name: "none"}, rf"`{name}` to be one of \(.*\), but got 'none'")
+        for name in ("space", "marginal", "conditional")
+    ],
+    *[
+        ({name: value}, f"`{name}` {least} 0 and finite, but got")
+        for name, least in (("marginal_scale", ">"), ("style_scale", ">="), ("content_scale", ">="))
+        for value in (-0.1, math.nan, math.inf)
+    ],
+    ({"marginal": "normal", "marginal_scale": 0.0}, r"`marginal_scale` > 0 and finite, but got 0.0"),
+    *[({name: [0.1] * (n + 1)}, f"`{name}` to be a number or {n} of them, but got") for name, n in SIZES.items()],
+    *[
+        ({name: value}, re.escape(f"`{name}` to be a number or {n} of them, but got {value!r}."))
+        for name, n in SIZES.items()
+        for value in ("a", ["a", "b"], None, [0.1, None], 1j)
+    ],
+    *[({"p": value}, "`p` to be a number >= 1 and finite, but got") for value in (0.5, math.nan, math.inf)],
+    *[
+        (VMF | {"concentration": value}, "`concentration` to be a number >= 0 and finite, but got")
+        for value in (-1.0, math.nan, math.inf)
+    ],
+    *[
+        ({name: value}, re.escape(f"`{name}` to be a number >= {least} and finite, but got {value!r}."))
+        for name, least in (("p", 1), ("concentration", 0))
+        for value in ([1.0, 2.0], torch.ones(2), "a", None)
+    ],
+    ({"space": "unbounded"}, "`marginal` 'normal' or 'laplace' in the unbounded `space`, but got 'uniform'"),
+    ({"conditional": "von_mises_fisher"}, "`space` 'sphere' for von Mises-Fisher positives, but got 'box'"),
+    ({"space": "sphere", "dim": 1, "content_dim": 1}, "`dim` >= 2 on the sphere, but got 1"),
+    (
+        {"space": "sphere", "content_dim": 4},
+        "no or several style dimensions beside exact content on the sphere, but got 1",
+    ),
+    (VMF | {"content_scale": 0.1}, r"`content_scale` 0 for von Mises-Fisher positives, but got 0\.1"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), ERRORS)
+def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=f"Expected {message}"):
         LatentProcess(**({"dim": 5, "content_dim": 2} | settings))

@@ -93,13 +93,6 @@ def test_a_repeated_sample_counts_once(name):
     close(fed(OF_IMAGES[name], [torch.arange(N), torch.arange(9)]).compute(), once)
 
 
-@pytest.mark.parametrize("name", OF_IMAGES)
-@pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_nothing_observed_is_an_error(name):
-    with pytest.raises(ValueError, match="but got none"):
-        copy.deepcopy(OF_IMAGES[name]).compute()
-
-
 def test_non_empty_probability_is_that_of_crops_with_a_pixel_in_them():
     given = data()
     found = fed(NonEmptyProbability(), [torch.arange(N)]).compute()

@@ -5,7 +5,6 @@ import inspect
 
 import pytest
 import torch
-from observations import of_rank
 
 from lightning_ssl_geometry.diagnostics import AlphaReQ, CKADrift, IntrinsicDimension, LiDAR, SIGReg
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
@@ -53,44 +52,6 @@ def fed(metric, h, index, chunks):
 
 def close(found, expected):
     torch.testing.assert_close(found, expected, equal_nan=False)
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_it_does_not_depend_on_batches_or_order(name):
-    h, index = data()
-    once = fed(METRICS[name], h, index, [torch.arange(N)]).compute()
-    close(fed(METRICS[name], h, index, torch.arange(N).split(7)).compute(), once)
-    close(fed(METRICS[name], h, index, torch.randperm(N).split(11)).compute(), once)
-
-
-def rank_result(rank, name, h, index):
-    own = torch.cat(of_rank(rank, len(index), len(index)))
-    return fed(METRICS[name], h[:, own], index[own], torch.arange(len(own)).split(10)).compute()
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_it_is_the_same_on_two_processes(name, two_processes):
-    h, index = data()
-    once = fed(METRICS[name], h, index, [torch.arange(N)]).compute()
-    for found in two_processes(rank_result, name, h, index):
-        close(found, once)
-
-
-@pytest.mark.parametrize("name", [name for name in METRICS if "cka" not in name])
-def test_reset_forgets(name):
-    h, index = data()
-    metric = fed(METRICS[name], 100 * h + 5, index + 1, [torch.arange(N)])
-    metric.compute()
-    metric.reset()
-    update(metric, h, index)
-    close(metric.compute(), fed(METRICS[name], h, index, [torch.arange(N)]).compute())
-
-
-@pytest.mark.parametrize("name", ["dimension_of_20", "cka_drift_of_20", "sigreg"])
-def test_a_repeated_sample_counts_once(name):
-    h, index = data()
-    once = fed(METRICS[name], h, index, [torch.arange(N)]).compute()
-    close(fed(METRICS[name], h, index, [torch.arange(N), torch.arange(9)]).compute(), once)
 
 
 def test_they_agree_with_the_functions():
@@ -238,17 +199,20 @@ def test_an_isotropic_gaussian_a_sphere_and_a_point():
     assert fed(SIGReg(), 0 * z, index, [index]).compute().item() == pytest.approx(408.95, rel=1e-3)
 
 
-@pytest.mark.parametrize("metric", [AlphaReQ(), LiDAR(), IntrinsicDimension(), CKADrift(), SIGReg()])
-@pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_nothing_observed_is_an_error(metric):
-    with pytest.raises(ValueError, match="but got none"):
-        copy.deepcopy(metric).compute()
+def computed(metric, *observations):
+    for observation in observations:
+        metric.update(observation)
+    return metric.compute()
+
+
+ROWS, THREE, FOUR = torch.randn(2, 5, 3), torch.ones(3, 5, 3), torch.arange(4)
+LENGTH, MISFIT = "the length of the spectrum", r"`h` with N rows and `index` of shape \(N,\), but got \(5, 3\), \(4,\)"
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: AlphaReQ(3, 4), "`last` <= 4, the length of the spectrum, but got 3 and 4"),
+        (lambda: AlphaReQ(3, 4), f"`last` <= 4, {LENGTH}, but got 3 and 4"),
         (lambda: LiDAR(delta=0), "`delta` > 0, but got 0"),
         (lambda: LiDAR(delta=float("nan")), "`delta` > 0, but got nan"),
         (lambda: IntrinsicDimension(1, contrast_size=20), r"`neighbors` in \[2, 20\), but got 1"),
@@ -256,34 +220,24 @@ def test_nothing_observed_is_an_error(metric):
         (lambda: IntrinsicDimension(discard=1), r"`discard` in \(0, 1\), but got 1"),
         (lambda: CKADrift(unbiased=True, contrast_size=3), "`contrast_size` >= 4, but got 3"),
         (lambda: SIGReg(num_slices=0), "`num_slices` >= 1, but got 0"),
+        (lambda: computed(AlphaReQ(2, 40), torch.eye(90, 6)[None]), f"`last` <= 6, {LENGTH}, but got 2 and 40"),
+        (lambda: computed(LiDAR(), torch.ones(1, 5, 3)), r"V >= 2 views, but got \(1, 5, 3\)"),
+        (lambda: computed(LiDAR(), ROWS[:, :1]), "at least 2 samples, but got 1"),
+        (lambda: computed(LiDAR(), ROWS, THREE), "`h` with 2 views, as before, but got 3"),
+        (lambda: IntrinsicDimension().update(ROWS, FOUR), MISFIT),
+        (lambda: CKADrift().update(ROWS, FOUR), MISFIT),
     ],
 )
-def test_bad_arguments(call, message):
+def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_a_range_beyond_the_spectrum_is_an_error():
-    metric = AlphaReQ(2, 40)
-    metric.update(torch.randn(1, 90, 6))
-    with pytest.raises(ValueError, match="`last` <= 6, the length of the spectrum, but got 2 and 40"):
-        metric.compute()
-
-
-def test_bad_observations():
+def test_after_a_reset_another_number_of_views_is_right():
     metric = LiDAR()
-    with pytest.raises(ValueError, match=r"V >= 2 views, but got \(1, 5, 3\)"):
-        metric.update(torch.ones(1, 5, 3))
-    metric.update(torch.randn(2, 1, 3))
-    with pytest.raises(ValueError, match="at least 2 samples, but got 1"):
-        metric.compute()
-    with pytest.raises(ValueError, match="`h` with 2 views, as before, but got 3"):
-        metric.update(torch.ones(3, 5, 3))
+    metric.update(ROWS)
     metric.reset()
-    metric.update(torch.randn(3, 5, 3))
-    for metric in (IntrinsicDimension(), CKADrift()):
-        with pytest.raises(ValueError, match=r"`h` with N rows and `index` of shape \(N,\), but got \(5, 3\), \(4,\)"):
-            metric.update(torch.ones(2, 5, 3), torch.arange(4))
+    metric.update(THREE)
 
 
 def test_the_rounding_of_float32_features_is_no_spectrum():

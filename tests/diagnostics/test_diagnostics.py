@@ -6,7 +6,6 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 import torch
-from observations import of_rank
 from torch import nn
 from torch.nn.functional import normalize
 from torchmetrics import Metric
@@ -74,43 +73,6 @@ def update(metric, z, index):
 
 def close(found, expected, **tolerance):
     torch.testing.assert_close(found, expected, **tolerance)
-
-
-@pytest.mark.parametrize("name", OF_ROWS)
-def test_it_does_not_depend_on_batches_or_order(name):
-    z, index = data()
-    once = fed(OF_ROWS[name], z, index, [torch.arange(N)]).compute()
-    close(fed(OF_ROWS[name], z, index, torch.arange(N).split(7)).compute(), once)
-    close(fed(OF_ROWS[name], z, index, torch.randperm(N).split(11)).compute(), once)
-
-
-def rank_result(rank, name, z, index):
-    return fed(OF_ROWS[name], z, index, of_rank(rank, len(index), 10)).compute()
-
-
-@pytest.mark.parametrize("name", OF_ROWS)
-def test_it_is_the_same_on_two_processes(name, two_processes):
-    z, index = data()
-    once = fed(OF_ROWS[name], z, index, [torch.arange(N)]).compute()
-    for found in two_processes(rank_result, name, z, index):
-        close(found, once)
-
-
-@pytest.mark.parametrize("name", OF_ROWS)
-def test_reset_forgets(name):
-    z, index = data()
-    metric = fed(OF_ROWS[name], 100 * z + 5, index + 1, [torch.arange(N)])
-    metric.compute()
-    metric.reset()
-    update(metric, z, index)
-    close(metric.compute(), fed(OF_ROWS[name], z, index, [torch.arange(N)]).compute())
-
-
-@pytest.mark.parametrize("name", ["potential_of_20", "bound_of_20", "uniformity"])
-def test_a_repeated_sample_counts_once(name):
-    z, index = data()
-    once = fed(OF_ROWS[name], z, index, [torch.arange(N)]).compute()
-    close(fed(OF_ROWS[name], z, index, [torch.arange(N), torch.arange(9)]).compute(), once)
 
 
 def test_moments_agree_with_the_functions():
@@ -262,13 +224,6 @@ def test_bad_observations():
     metric.update(torch.ones(1, 1, 2), torch.arange(1))
     with pytest.raises(ValueError, match="at least 2 samples, but got 1"):
         metric.compute()
-
-
-@pytest.mark.parametrize("name", standard_diagnostics())
-@pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_nothing_observed_is_an_error(name):
-    with pytest.raises(ValueError, match="but got none"):
-        standard_diagnostics()[name].compute()
 
 
 def slow_rank(sigma, mode, tau):

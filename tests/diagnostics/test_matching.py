@@ -121,24 +121,21 @@ def test_a_kind_without_outputs_has_no_order():
     assert all(value.isnan() for value in found.values())
 
 
-@pytest.mark.parametrize("metric", [MeanCorrelationCoefficient, TemperatureOrder])
+CHANGES = [
+    ({"z": torch.ones(N, 5)}, r"Expected `z` of shape \(V, N, P\), but got \(400, 5\)"),
+    ({"latent": torch.ones(2, 9, 4)}, r"Expected `latent` of shape \(V, N, d\), N = 400, but got \(2, 9, 4\)"),
+    ({"content": torch.ones(4)}, r"Expected `content` of booleans, but got torch.float32"),
+    ({"content": torch.ones(2) > 0}, r"Expected `content` of shape \(d,\), d = 4, but got \(2,\)"),
+    ({"index": torch.arange(3)}, r"Expected `index` of shape \(N,\), N = 400, but got \(3,\)"),
+    ({"temperature": torch.tensor(1.0)}, r"Expected `temperature` of shape \(P,\), P = 5, but got \(\)"),
+]
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"z": torch.ones(N, 5)}, r"Expected `z` of shape \(V, N, P\), but got \(400, 5\)"),
-        ({"latent": torch.ones(2, 9, 4)}, r"Expected `latent` of shape \(V, N, d\), N = 400, but got \(2, 9, 4\)"),
-        ({"content": torch.ones(4)}, r"Expected `content` of booleans, but got torch.float32"),
-        ({"content": torch.ones(2) > 0}, r"Expected `content` of shape \(d,\), d = 4, but got \(2,\)"),
-    ],
+    ("metric", "change", "message"),
+    [*[(MeanCorrelationCoefficient, *row) for row in CHANGES[:4]], *[(TemperatureOrder, *row) for row in CHANGES]],
 )
 def test_what_does_not_fit_is_an_error(metric, change, message):
     names = ("z", "latent", "content") if metric is MeanCorrelationCoefficient else tuple(data())
     with pytest.raises(ValueError, match=message):
         metric().update(**{name: value for name, value in (data() | change).items() if name in names})
-
-
-def test_index_and_temperature_that_do_not_fit_are_an_error():
-    with pytest.raises(ValueError, match=r"Expected `index` of shape \(N,\), N = 400, but got \(3,\)"):
-        TemperatureOrder().update(**data() | {"index": torch.arange(3)})
-    with pytest.raises(ValueError, match=r"Expected `temperature` of shape \(P,\), P = 5, but got \(\)"):
-        TemperatureOrder().update(**data() | {"temperature": torch.tensor(1.0)})

@@ -5,7 +5,6 @@ new diagnostic: it is in `diagnostics.__all__`, and what its `update` names is m
 than in each run of the tests: `pytest tests/diagnostics/test_quantities.py --hypothesis-profile many`.
 """
 
-import inspect
 import math
 from dataclasses import replace
 from typing import ClassVar, get_args
@@ -15,8 +14,8 @@ import torch
 from clouds import CLOUDS, Drawn, cloud, drawn
 from hypothesis import example, given
 from hypothesis import strategies as st
-from observations import SPACES, metric_of, observed, permuted, results, variants
-from torchmetrics import Metric, R2Score
+from observations import SPACES, concrete, metric_of, observed, permuted, results, variants
+from torchmetrics import R2Score
 
 from lightning_ssl_geometry import diagnostics
 from lightning_ssl_geometry.diagnostics import CKADrift, Diagnostic, PairSimilarity
@@ -24,12 +23,6 @@ from lightning_ssl_geometry.diagnostics.card import card, card_html, quantities_
 from lightning_ssl_geometry.quantity import SECTIONS, Chart, Invariance, Picture, Quantity, cap_at, declared
 
 _EPS = 1e-5  # of float32 sums
-
-
-def concrete():
-    found = {name: getattr(diagnostics, name) for name in diagnostics.__all__}
-    kinds = {name: kind for name, kind in found.items() if inspect.isclass(kind) and issubclass(kind, Metric)}
-    return {name: kind for name, kind in kinds.items() if not inspect.isabstract(kind)}
 
 
 METRICS = concrete()

@@ -151,22 +151,19 @@ def test_weights_that_move_are_refused(metric):
         metric.compute()
 
 
+ONE_VIEW, VIEWS = torch.ones(1, 3, D), r"`h` of shape \(V, N, dim\) with V >= 2 views"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: UnexplainedVariance(tau=2), r"`tau` in \(0, 1\], but got 2"),
         (lambda: NullSpaceFraction(mode="share"), "`mode` to be one of"),
         (lambda: AugmentationRank(tau=-1), r"`tau` in \(0, 1\], but got -1"),
+        (lambda: AugmentationRank().update(ONE_VIEW), VIEWS + r", but got \(1, 3, 10\)"),
+        (lambda: UnexplainedVariance().update(ONE_VIEW, ONE_VIEW, torch.arange(3), linear()), VIEWS),
     ],
 )
-def test_bad_arguments(call, message):
+def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_bad_observations():
-    one_view = torch.ones(1, 3, D)
-    with pytest.raises(ValueError, match=r"`h` of shape \(V, N, dim\) with V >= 2 views, but got \(1, 3, 10\)"):
-        AugmentationRank().update(one_view)
-    with pytest.raises(ValueError, match=r"`h` of shape \(V, N, dim\) with V >= 2 views"):
-        UnexplainedVariance().update(one_view, one_view, torch.arange(3), linear())

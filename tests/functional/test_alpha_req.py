@@ -65,15 +65,6 @@ def test_the_default_range_lies_in_the_spectrum():
     assert fit_range(512, last=200) == (4, 200)
 
 
-def test_a_range_that_reaches_zeros_is_an_error_that_names_it():
-    flat = torch.cat([power_law(1.0), torch.zeros(300, 10)], dim=1)
-    assert alpha_req(flat, 4, 40).last == 40
-    with pytest.raises(ValueError, match="from `first` = 4 to `last` = 43, but got 3 zeros among the first 43"):
-        alpha_req(flat, 4, 43)
-    with pytest.raises(ValueError, match="eigenvalues > 0 from `first` = 1 to `last` = 3"):
-        alpha_req(torch.ones(9, 3))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_rounding_of_the_features_is_no_spectrum(dtype):
     thin = torch.randn(300, 5, dtype=torch.float64) @ torch.randn(5, 40, dtype=torch.float64) + 1
@@ -83,13 +74,22 @@ def test_the_rounding_of_the_features_is_no_spectrum(dtype):
     assert alpha_req(torch.randn(300, 40).to(dtype), 1, 40).alpha > 0
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"`h` of shape \(N, D\) or \(V, N, D\) .* but got \(3,\)"):
-        alpha_req(torch.ones(3))
-    with pytest.raises(ValueError, match=r"a float dtype, but got \(4, 3\) of torch\.int64"):
-        alpha_req(torch.ones(4, 3).long())
-    for first, last in ((0, 3), (2, 3), (5, 4), (1, 7)):
-        with pytest.raises(ValueError, match=f"`last` <= 6, the length of the spectrum, but got {first} and {last}"):
-            alpha_req(torch.randn(20, 6), first, last)
-    with pytest.raises(ValueError, match=r"`last` <= 2, .* but got 1 and 2"):  # 3 rows have 2 directions
-        alpha_req(torch.randn(3, 6))
+ERRORS = [
+    (lambda h: alpha_req(h[0]), r"`h` of shape \(N, D\) or \(V, N, D\) .* but got \(50,\)"),
+    (lambda h: alpha_req(h.long()), r"a float dtype, but got \(300, 50\) of torch\.int64"),
+    *[
+        (lambda h, a=a, b=b: alpha_req(h[:, :6], a, b), f"`last` <= 6, the length of the spectrum, but got {a} and {b}")
+        for a, b in ((0, 3), (2, 3), (5, 4), (1, 7))
+    ],
+    (lambda h: alpha_req(h[:3, :6]), r"`last` <= 2, .* but got 1 and 2"),  # 3 rows have 2 directions
+    (lambda h: alpha_req(h, 4, 43), "from `first` = 4 to `last` = 43, but got 3 zeros among the first 43"),
+    (lambda h: alpha_req(torch.ones(9, 3)), "eigenvalues > 0 from `first` = 1 to `last` = 3"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_bad_input(call, message):
+    flat = torch.cat([power_law(1.0), torch.zeros(300, 10)], dim=1)
+    assert alpha_req(flat, 4, 40).last == 40
+    with pytest.raises(ValueError, match=message):
+        call(flat)

@@ -220,41 +220,32 @@ def test_error_of_velocities():
     assert step_invariance_error(many, others).item() == pytest.approx(2**0.5, rel=0.02)
 
 
-def test_bad_input():
-    network, x = mlp()
-    g = torch.randn(N, P, dtype=torch.float64)
-    for wrong in (g[0], g[:, :, None]):
-        with pytest.raises(ValueError, match=r"`cotangent` of shape \(n, d\), but got"):
-            output_velocity(network, x, wrong)
-    with pytest.raises(ValueError, match=r"`x` \(n, ...\) and `cotangent` \(n, d\) with n >= 1, but got \[\(7, 6\)\]"):
-        output_velocity(network, x, g[:3])
-    with pytest.raises(
-        ValueError, match=r"`x` \(n, ...\) and `cotangent` \(n, d\) with n >= 1, but got \[\(0, 6\)\] and"
-    ):
-        output_velocity(network, x[:0], g[:0])
-    with pytest.raises(ValueError, match=r"`cotangent` \(n, 3\) as `network` returns, but got d = 2"):
-        output_velocity(network, x, g[:, :2])
-    with pytest.raises(ValueError, match="`chunk_size` >= 1, but got 0"):
-        output_velocity(network, x, g, chunk_size=0)
-    with pytest.raises(ValueError, match="`network` with a parameter that requires a gradient, but got none"):
-        output_velocity(nn.Flatten(), x, g)
-    with pytest.raises(ValueError, match=r"`network` to return \(N, D\) for N = 7 samples, but got \(7, 3, 1\)"):
-        output_velocity(nn.Sequential(network, nn.Unflatten(1, (3, 1))), x, g)
-    network, x = convolutional()
-    for wrong in (
-        copy.deepcopy(network).train(),
-        nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False), network).double().eval(),
-    ):
-        with pytest.raises(
-            ValueError, match=r"eval mode and with running statistics, .* but got BatchNorm2d.* without"
-        ):
-            output_velocity(wrong, x, g)
-    at, moved = torch.ones(4, 2), torch.ones(3, 4, 2)
-    for one, two, message in (
-        (at[0], moved, r"`at` of shape \(N, d\), but got \(2,\)"),
-        (at, moved[:, :3], r"`moved` of shape \(V, N, d\), N = 4, d = 2, but got \(3, 3, 2\)"),
-        (at, moved[:0], r"`moved` of at least 1 row, but got 0"),
-        (at, at, r"`moved` of shape \(V, N, d\), .*but got \(4, 2\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            step_invariance_error(one, two)
+AT, MOVED = torch.ones(4, 2), torch.ones(3, 4, 2)
+WITHOUT_STATISTICS = nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False)).eval()
+SAMPLES = r"`x` \(n, ...\) and `cotangent` \(n, d\) with n >= 1, but got \["
+NO_WEIGHT = "`network` with a parameter that requires a gradient, but got none"
+BATCH_NORM = r"eval mode and with running statistics, .* but got BatchNorm2d.* without"
+ERRORS = [
+    (lambda f, x, g: output_velocity(f, x, g[0]), r"`cotangent` of shape \(n, d\), but got \(3,\)"),
+    (lambda f, x, g: output_velocity(f, x, g[..., None]), r"`cotangent` of shape \(n, d\), but got \(7, 3, 1\)"),
+    (lambda f, x, g: output_velocity(f, x, g[:3]), SAMPLES + r"\(7, 6\)\]"),
+    (lambda f, x, g: output_velocity(f, x[:0], g[:0]), SAMPLES + r"\(0, 6\)\] and"),
+    (lambda f, x, g: output_velocity(f, x, g[:, :2]), r"`cotangent` \(n, 3\) as `network` returns, but got d = 2"),
+    (lambda f, x, g: output_velocity(f, x, g, chunk_size=0), "`chunk_size` >= 1, but got 0"),
+    (lambda _, x, g: output_velocity(nn.ReLU(), x, g), NO_WEIGHT),
+    (lambda f, x, g: output_velocity(nn.Sequential(f, nn.Unflatten(1, (3, 1))), x, g),
+     r"`network` to return \(N, D\) for N = 7 samples, but got \(7, 3, 1\)"),
+    (lambda f, x, g: output_velocity(convolutional()[0].train(), x, g), BATCH_NORM),
+    (lambda f, x, g: output_velocity(nn.Sequential(WITHOUT_STATISTICS, f), x, g), BATCH_NORM),
+    (lambda *_: step_invariance_error(AT[0], MOVED), r"`at` of shape \(N, d\), but got \(2,\)"),
+    (lambda *_: step_invariance_error(AT, MOVED[:, :3]),
+     r"`moved` of shape \(V, N, d\), N = 4, d = 2, but got \(3, 3, 2\)"),
+    (lambda *_: step_invariance_error(AT, MOVED[:0]), "`moved` of at least 1 row, but got 0"),
+    (lambda *_: step_invariance_error(AT, AT), r"`moved` of shape \(V, N, d\), .*but got \(4, 2\)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(*mlp(), torch.randn(N, P, dtype=torch.float64))

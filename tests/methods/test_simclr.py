@@ -158,37 +158,37 @@ def test_bf16(tmp_path):
     assert torch.isfinite(trainer.callback_metrics["train/loss"])
 
 
-def test_a_projector_that_does_not_fit_its_backbone_names_both(tmp_path):
-    def observed(projector):
-        return SimCLRModule(SmallCNN(1, 8, "group"), projector).observe(batch())
+CNN, IDENTITY = SmallCNN(1, 8, "group"), nn.Identity()
+FITS = "`projector` to take D = 64, which SmallCNN as `backbone` returns, but got {}, which takes 63"
+NO_FORWARD = r"Expected `{}` to be a module with a `forward`, but got Module\(\)"
+NO_MODULE = "Expected `{}` to be a torch.nn.Module, but got a str"
+ERRORS = [
+    (lambda _: SimCLRModule(CNN, MLPProjector(63, 16, 8, norm="layer")).observe(batch()), FITS.format("MLPProjector")),
+    (lambda _: SimCLRModule(CNN, nn.Linear(63, 8)).observe(batch()), FITS.format("Linear")),
+    (
+        lambda _: SimCLRModule(IDENTITY, IDENTITY).observe(batch()),
+        r"`backbone` to return \(N, D\), but got shape \(12, 1, 8, 8\)",
+    ),
+    (lambda _: SimCLRModule(nn.Module(), IDENTITY), NO_FORWARD.format("backbone")),
+    (lambda _: SimCLRModule(IDENTITY, nn.Module()), NO_FORWARD.format("projector")),
+    (lambda _: SimCLRModule("SmallCNN", IDENTITY), NO_MODULE.format("backbone")),
+    (lambda _: SimCLRModule(IDENTITY, "SmallCNN"), NO_MODULE.format("projector")),
+    (lambda _: module(warmup_epochs=math.inf), "`warmup_epochs` >= 0 and finite, but got inf"),
+    (lambda _: module(warmup_epochs=-1), "`warmup_epochs` >= 0 and finite, but got -1"),
+    (lambda _: module(warmup_epochs=2, lr_scheduler=one), "`warmup_epochs` = 0 beside `lr_scheduler`, but got 2"),
+    (lambda _: module().observe(batch(views=3)), "2 `views` in a batch, but got 3"),
+    (lambda tmp: fit(tmp, module(), max_epochs=-1), "`max_epochs` or `max_steps` of the Trainer for a cosine schedule"),
+]
 
-    message = "`projector` to take D = 64, which SmallCNN as `backbone` returns, but got {}, which takes 63"
-    with pytest.raises(ValueError, match=message.format("MLPProjector")):
-        observed(MLPProjector(63, 16, 8, norm="layer"))
-    with pytest.raises(ValueError, match=message.format("Linear")):
-        observed(nn.Linear(63, 8))
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_bad_input(call, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        call(tmp_path)
+
+
+def test_what_torch_says_of_a_projector_is_passed_on():
     with pytest.raises(RuntimeError, match="unflatten"):  # of which nothing is known
-        observed(nn.Unflatten(1, (63, 1)))
+        SimCLRModule(CNN, nn.Unflatten(1, (63, 1))).observe(batch())
     with pytest.raises(RuntimeError, match="mat1 and mat2"):  # an error within
-        observed(nn.Sequential(nn.Linear(64, 8), nn.Linear(9, 8)))
-
-
-def test_bad_input(tmp_path):
-    for name in ("backbone", "projector"):
-        networks = {"backbone": nn.Identity(), "projector": nn.Identity()}
-        with pytest.raises(ValueError, match=rf"Expected `{name}` to be a module with a `forward`, but got Module\(\)"):
-            SimCLRModule(**networks | {name: nn.Module()})
-        with pytest.raises(ValueError, match=rf"Expected `{name}` to be a torch.nn.Module, but got a str"):
-            SimCLRModule(**networks | {name: "SmallCNN"})
-    with pytest.raises(ValueError, match="`warmup_epochs` >= 0 and finite, but got inf"):
-        module(warmup_epochs=math.inf)
-    with pytest.raises(ValueError, match="`warmup_epochs` >= 0 and finite, but got -1"):
-        module(warmup_epochs=-1)
-    with pytest.raises(ValueError, match="`warmup_epochs` = 0 beside `lr_scheduler`, but got 2"):
-        module(warmup_epochs=2, lr_scheduler=lambda optimizer: None)
-    with pytest.raises(ValueError, match="2 `views` in a batch, but got 3"):
-        module().observe(batch(views=3))
-    with pytest.raises(ValueError, match=r"`backbone` to return \(N, D\), but got shape \(12, 1, 8, 8\)"):
-        SimCLRModule(nn.Identity(), nn.Identity()).observe(batch())
-    with pytest.raises(ValueError, match="`max_epochs` or `max_steps` of the Trainer for a cosine schedule"):
-        fit(tmp_path, module(), max_epochs=-1)
+        SimCLRModule(CNN, nn.Sequential(nn.Linear(64, 8), nn.Linear(9, 8))).observe(batch())

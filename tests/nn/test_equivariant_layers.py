@@ -314,39 +314,33 @@ def test_repr_names_the_settings():
     )
 
 
-@pytest.mark.parametrize("cls", LAYERS)
+BAD = [
+    ({"in_channels": 0}, "`in_channels` to be an integer >= 1, but got 0"),
+    ({"out_channels": 0}, "`out_channels` to be an integer >= 1, but got 0"),
+    ({"stride": 0}, "`stride` to be an integer >= 1, but got 0"),
+    ({"padding": -1}, "`padding` >= 0, but got -1"),
+    ({"padding_mode": "reflect"}, "`padding_mode` to be one of .'zeros', 'circular'., but got 'reflect'"),
+    ({"kernel_size": 4}, "`kernel_size` odd and >= 1, but got 4"),
+    ({"effective_size": 6}, r"`effective_size` in \[1, 5\], but got 6"),
+    ({"scales": (1.5, 1.0)}, "`scales` in ascending order"),
+    ({"scales": (0.5, 1.0)}, "`scales` >= 1, .* but got 0.5"),
+    ({"rotations": 3}, r"`rotations` to be one of \(1, 4\)"),
+    ({"scales": (1.0, 3.0)}, "`kernel_size` >= 7 for `effective_size` > 1, but got 5, which leaves 1 pixel"),
+]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("cls", "arguments", "message"),
     [
-        ({"in_channels": 0}, "`in_channels` to be an integer >= 1, but got 0"),
-        ({"out_channels": 0}, "`out_channels` to be an integer >= 1, but got 0"),
-        ({"stride": 0}, "`stride` to be an integer >= 1, but got 0"),
-        ({"padding": -1}, "`padding` >= 0, but got -1"),
-        ({"padding_mode": "reflect"}, "`padding_mode` to be one of .'zeros', 'circular'., but got 'reflect'"),
-        ({"kernel_size": 4}, "`kernel_size` odd and >= 1, but got 4"),
-        ({"effective_size": 6}, r"`effective_size` in \[1, 5\], but got 6"),
-        ({"scales": (1.5, 1.0)}, "`scales` in ascending order"),
-        ({"scales": (0.5, 1.0)}, "`scales` >= 1, .* but got 0.5"),
-        ({"rotations": 3}, r"`rotations` to be one of \(1, 4\)"),
-        ({"scales": (1.0, 3.0)}, "`kernel_size` >= 7 for `effective_size` > 1, but got 5, which leaves 1 pixel"),
+        *[(cls, *row) for cls in LAYERS for row in BAD],
+        (GroupConv2d, {"scales": (1.0, 1.5), "scale_size": 3}, "`scale_size` from 1 to 2, the scales, but got 3"),
+        (GroupConv2d, {"scales": (1.0, 1.5), "scale_size": 0}, "`scale_size` from 1 to 2, the scales, but got 0"),
+        (GroupConv2d, {"rotations": 4, "rotation_size": 2}, "`rotation_size` to be 1 or `rotations` = 4, but got 2"),
     ],
 )
 def test_bad_arguments(cls, arguments, message):
     with pytest.raises(ValueError, match=message):
         cls(**{"in_channels": 1, "out_channels": 1, "kernel_size": 5, "effective_size": 3} | arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"scale_size": 3}, "`scale_size` from 1 to 2, the scales, but got 3"),
-        ({"scale_size": 0}, "`scale_size` from 1 to 2, the scales, but got 0"),
-        ({"rotation_size": 2}, "`rotation_size` to be 1 or `rotations` = 4, but got 2"),
-    ],
-)
-def test_bad_reach(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        GroupConv2d(1, 1, 5, 3, scales=(1.0, 1.5), rotations=4, **arguments)
 
 
 def test_bad_shapes():

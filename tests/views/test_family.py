@@ -383,23 +383,6 @@ def test_a_family_that_lacks_a_method_cannot_be_made():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"size": 90}, r"`size` < 84 \(`image_size`\), for two crops at least, but got 90"),
-        ({"size": 0}, "`size` to be an integer >= 1, but got 0"),
-        ({"stride": 0}, "`stride` to be an integer >= 1, but got 0"),
-        ({"stride": 1.5}, "`stride` to be an integer >= 1, but got 1.5"),
-        ({"image_size": -1}, "`image_size` to be an integer >= 1, but got -1"),
-        ({"stride": 65}, r"`stride` <= 64, for two crops at least, but got 65"),
-        ({"size": 84}, r"`size` < 84 \(`image_size`\), for two crops at least, but got 84"),
-    ],
-)
-def test_crops_name_the_argument(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        CropFamily(**arguments)
-
-
-@pytest.mark.parametrize(
     ("sample", "member", "message"),
     [
         ([0, 1], [0], r"`member` of shape \(M,\), M = 2, but got \(1,\)"),
@@ -417,33 +400,49 @@ def test_forward_names_the_argument(family, sample, member, message):
         family(images(), torch.tensor(sample), torch.tensor(member))
 
 
-def test_images_that_do_not_fit_are_named():
-    crops, turns, pair = CropFamily(13, 4, 3), QuarterTurnFamily(), [torch.zeros(1, dtype=torch.int64)] * 2
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, W\), but got \(2, 13, 13\)"):
-        crops(images()[0], *pair)
-    for shape in ((1, 1, 13, 12), (1, 1, 12, 13), (1, 13, 13)):
-        for call in (crops.extremes, crops.distinct, crops.empty):
-            with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, H\), H = 13.* but got \(1, 1"):
-                call(torch.zeros(shape))
-        with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, H\), H = \d+.* but got \(1, 1"):
-            turns.extremes(torch.zeros(shape))
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, H\), H = 13.* but got \(1, 1, 28, 28\)"):
-        crops(torch.zeros(1, 1, 28, 28), *pair)
-    with pytest.raises(ValueError, match=r"`image` of shape \(N, C, H, H\), H = 12.* but got \(1, 1, 13, 12\)"):
-        turns(torch.zeros(1, 1, 13, 12), *pair)
+SMALL, ONE, WEIGHT = CropFamily(13, 4, 3), [torch.zeros(1, dtype=torch.int64)] * 2, torch.ones(1, 6, 16).double()
+OBLONG = ((1, 1, 13, 12), (1, 1, 12, 13), (1, 13, 13))
+SQUARE = r"`image` of shape \(N, C, H, H\), H = "
+ERRORS = [
+    (lambda: CropFamily(size=90), r"`size` < 84 \(`image_size`\), for two crops at least, but got 90"),
+    (lambda: CropFamily(size=84), r"`size` < 84 \(`image_size`\), for two crops at least, but got 84"),
+    (lambda: CropFamily(size=0), "`size` to be an integer >= 1, but got 0"),
+    (lambda: CropFamily(stride=0), "`stride` to be an integer >= 1, but got 0"),
+    (lambda: CropFamily(stride=1.5), "`stride` to be an integer >= 1, but got 1.5"),
+    (lambda: CropFamily(stride=65), "`stride` <= 64, for two crops at least, but got 65"),
+    (lambda: CropFamily(image_size=-1), "`image_size` to be an integer >= 1, but got -1"),
+    (lambda: SMALL(images()[0], *ONE), r"`image` of shape \(N, C, H, W\), but got \(2, 13, 13\)"),
+    *[
+        (lambda call=call, shape=shape: call(torch.zeros(shape)), rf"{SQUARE}13.* but got \(1, 1")
+        for call in (SMALL.extremes, SMALL.distinct, SMALL.empty)
+        for shape in OBLONG
+    ],
+    *[
+        (lambda shape=shape: QuarterTurnFamily().extremes(torch.zeros(shape)), rf"{SQUARE}\d+.* but got \(1, 1")
+        for shape in OBLONG
+    ],
+    (lambda: SMALL(torch.zeros(1, 1, 28, 28), *ONE), rf"{SQUARE}13.* but got \(1, 1, 28, 28\)"),
+    (lambda: QuarterTurnFamily()(torch.zeros(1, 1, 13, 12), *ONE), rf"{SQUARE}12.* but got \(1, 1, 13, 12\)"),
+    *[
+        (
+            lambda w=w: SMALL.integrate(network(), images(), w),
+            r"`weight` of shape \(S, N, K\), N = 6, K = 16, but got \(",
+        )
+        for w in (WEIGHT[0], WEIGHT[:, :5], WEIGHT[..., :9])
+    ],
+    (lambda: SMALL.integrate(network(), images(), WEIGHT, 0), "`chunk_size` to be an integer >= 1, but got 0"),
+    *[
+        (lambda f=f: SMALL.integrate(f, images(), WEIGHT), r"`network` to return shape \(\d+, D\), but got \(")
+        for f in (nn.Identity(), lambda x: x.mean((0, 2, 3))[None])
+    ],
+    *[
+        (lambda box=box: SMALL.overlap(box), r"`box` of shape \(N, 4\), integer, but got \(")
+        for box in (torch.zeros(4).long(), torch.zeros(2, 3).long(), torch.zeros(2, 4))
+    ],
+]
 
 
-def test_integrate_and_overlap_name_the_argument():
-    crops, h = CropFamily(13, 4, 3), network()
-    weight = torch.ones(1, 6, 16).double()
-    for wrong in (weight[0], weight[:, :5], weight[..., :9]):
-        with pytest.raises(ValueError, match=r"`weight` of shape \(S, N, K\), N = 6, K = 16, but got \("):
-            crops.integrate(h, images(), wrong)
-    with pytest.raises(ValueError, match="`chunk_size` to be an integer >= 1, but got 0"):
-        crops.integrate(h, images(), weight, chunk_size=0)
-    for wrong in (lambda x: x, lambda x: h(x).mean(0, keepdim=True)):
-        with pytest.raises(ValueError, match=r"`network` to return shape \(\d+, D\), but got \("):
-            crops.integrate(wrong, images(), weight)
-    for box in (torch.zeros(4).long(), torch.zeros(2, 3).long(), torch.zeros(2, 4)):
-        with pytest.raises(ValueError, match=r"`box` of shape \(N, 4\), integer, but got \("):
-            crops.overlap(box)
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_the_argument_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
