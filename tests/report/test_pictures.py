@@ -80,7 +80,9 @@ def test_components_are_lines_with_names_and_arrays_without_a_finite_number_are_
     axes = drawn(tmp_path)["toy_r"]
     assert {"at 0.1: 7", "at 0.01: 6"} <= set(texts(axes))
     assert lines(axes, "green")[0].get_ydata().tolist() == [8, 6]
-    assert texts(drawn(tmp_path)["val_toy_b"]) == ["value", "after 2 epochs"]
+    once = drawn(tmp_path)["val_toy_b"]
+    assert texts(once) == ["value", "after 2 epochs"]
+    assert not sum(len(line.get_xdata()) for line in once.lines if line.get_marker() == "x")  # the first is no readout
 
 
 def test_a_matrix_has_names_and_values_and_only_a_square_one_is_drawn(tmp_path):

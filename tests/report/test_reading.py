@@ -47,6 +47,7 @@ def test_an_epoch_that_was_cut_short_or_not_logged_leaves_the_length_of_the_othe
 def test_a_value_logged_twice_is_one_and_what_is_not_finite_is_kept(tmp_path):
     rows = [[0, 4, 1, "", "", 4], [0, 9, "", 1, "", 1], [1, 19, "", "nan", 2, 2], [2, 29, "", "inf", 3, ""]]
     rows += [[1, 19, "", "", "", 7], [0, 9, "", "", "", 5]]  # resumed: the last value of a step counts
+    rows += [[3, 39, 8, "", 8], [3, 39, 8, "", 8, 8, 8]]  # of another length than the header: left out
     read = read_run(write_rows(tmp_path, ["a_step", "a_epoch", "b", "again"], *rows))
     assert list(read.scalars) == ["a_step", "a", "b", "again"]
     np.testing.assert_array_equal(read.scalars["a"].value, [1, np.nan, np.inf])
