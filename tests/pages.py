@@ -1,5 +1,7 @@
 """Write runs with made-up numbers to disk, and read pages with a parser and a browser."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -9,6 +11,7 @@ import subprocess
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -17,6 +20,7 @@ from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.manifest import Declared, read_manifest, written
 from lightning_ssl_geometry.observe.feed import result_name, space_of
 from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.report import comparison_figures, figures, read_run, write_comparison, write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -53,12 +57,17 @@ def write_csv(path: Path, header, rows, end="\n"):
     path.write_text("\n".join(",".join(map(str, row)) for row in [header, *rows]) + end)
 
 
+def write_rows(folder: Path, columns, *rows):
+    """A metrics.csv of rows (epoch, step, values of these columns)."""
+    write_csv(folder / "metrics.csv", ["epoch", "step", *columns], rows)
+    return folder
+
+
 def write_log(folder: Path, **columns):
     """A metrics.csv of steps 9, 19, ... with these columns; `__` stands for the slash behind the stage."""
     names = [name.replace("__", "/") for name in columns]
     rows = [[epoch, 10 * epoch + 9, *values] for epoch, values in enumerate(zip(*columns.values(), strict=True))]
-    write_csv(folder / "metrics.csv", ["epoch", "step", *names], rows)
-    return folder
+    return write_rows(folder, names, *rows)
 
 
 def write_array(folder: Path, name, *readouts):
@@ -122,9 +131,34 @@ def page_of(path: Path):
     return Page(path.read_text("utf-8"))
 
 
+def report(folder: Path):
+    """The page of a run."""
+    return page_of(write_report(folder))
+
+
+def comparison(folder: Path, **groups):
+    """The page of groups of runs."""
+    return page_of(write_comparison(groups, folder / "page.html"))
+
+
+def drawn(folder: Path):
+    """The axes of a run's figures, by name."""
+    return {name: figure.axes[0] for name, figure in figures(read_run(folder)).items()}
+
+
+def compared(**groups):
+    """The axes of the figures of groups of runs, by name."""
+    return {name: figure.axes[0] for name, figure in comparison_figures(groups).items()}
+
+
 def texts(axes):
     """All that is written in axes, labels at lines first."""
     return [text.get_text() for text in axes.texts]
+
+
+def sentences(axes):
+    """The same in one line."""
+    return " ".join(texts(axes)).replace("\n", " ")
 
 
 def lines(axes, color="blue"):
@@ -171,7 +205,7 @@ class Page(HTMLParser):
         uses = {attributes["href"][1:] for tag, attributes in self.attributes if tag == "use"}
         assert uses | set(re.findall(r"url\(#([^)]+)\)", self.source)) <= set(ids)
         found = re.findall(r'<svg class="figure".*?</svg>', self.source, re.DOTALL)
-        assert len(found) == self.values("class").count("figure") > 0
+        assert len(found) == self.count() > 0
         together = "".join(found)
         assert not re.search("#[0-9a-f]{6}|font-family|<style", together)
         assert set(re.findall(r"var\(--([\w-]+)\)", together)) <= set(re.findall(r"--([\w-]+):", self.source))
@@ -179,6 +213,22 @@ class Page(HTMLParser):
 
     def values(self, name):
         return [attributes[name] for _, attributes in self.attributes if name in attributes]
+
+    def count(self):
+        """How many figures it has."""
+        return self.values("class").count("figure")
+
+    def downloads(self):
+        """The tables that it offers, by name."""
+        links = [attributes for tag, attributes in self.attributes if tag == "a" and "download" in attributes]
+        assert len({link["download"] for link in links}) == len(links)
+        assert {link["href"].partition(",")[0] for link in links} == {"data:text/csv;charset=utf-8"}
+        return {link["download"]: list(csv.reader(io.StringIO(saved(link["href"])))) for link in links}
+
+
+def saved(address):
+    """The text of a link that saves a table."""
+    return unquote(address.partition(",")[2], errors="strict")
 
 
 def seen_in_a_browser(page, folder, dark=False):

@@ -20,7 +20,6 @@ from lightning_ssl_geometry.plots import (
     matrix,
     overlay,
     policy_maps,
-    ramp,
     scatter,
     trajectory,
 )
@@ -85,7 +84,6 @@ def test_a_line_is_drawn_with_its_values_and_its_label():
     assert axes.lines[0].get_color() == plots.COLORS["orange"]
     assert (axes.get_xlabel(), texts(axes)) == ("epochs", ["loss", "train 2"])
     assert len(axes.lines) == 4  # the faint one has no points
-    assert texts(draw(line([1.0, 2.0], label=""))) == ["loss"]
 
 
 def test_what_is_not_finite_is_a_gap_with_a_cross_and_a_point_between_gaps_is_seen():
@@ -98,17 +96,12 @@ def test_what_is_not_finite_is_a_gap_with_a_cross_and_a_point_between_gaps_is_se
     assert np.array_equal(draw(line(y)).lines[1].get_xdata(), [11.0])
 
 
-@pytest.mark.parametrize(
-    ("values", "scale"), [([1, 2], "linear"), ([1, 1e6], "log"), ([-1, 1e6], "linear"), ([0, 1e6], "linear")]
-)
-def test_only_positive_values_over_many_decades_get_a_log_axis(values, scale):
-    axes = draw(line(values))
-    assert axes.get_yscale() == scale
-    assert ("log scale" in texts(axes)[0]) == (scale == "log")
-
-
-def test_on_a_log_axis_what_is_not_positive_is_left_out_without_a_cross_and_a_spread_may_be_a_factor():
-    axes = draw(line([3.0, 1.0, 0.0, -1.0]), log=True)
+def test_only_positive_values_over_many_decades_get_a_log_axis():
+    for values, scale in (([1, 2], "linear"), ([1, 1e6], "log"), ([-1, 1e6], "linear"), ([0, 1e6], "linear")):
+        axes = draw(line(values))
+        assert axes.get_yscale() == scale
+        assert ("log scale" in texts(axes)[0]) == (scale == "log")
+    axes = draw(line([3.0, 1.0, 0.0, -1.0]), log=True)  # what is not positive is left out without a cross
     assert np.array_equal(np.isnan(axes.lines[0].get_ydata()), [False, False, True, True])
     assert len(axes.lines[2].get_xdata()) == 0
     factor = line([1.0, 10.0, 100.0], spread=np.array([2.0, 2.0, np.nan]), factor=True)
@@ -130,7 +123,7 @@ def test_a_floor_and_a_ceiling_end_the_axis_unless_a_value_is_beyond():
         assert low < value < high
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_ticks_are_round_within_the_limits_and_told_apart_and_labels_keep_their_order(seed):
     rng = np.random.default_rng(seed)
     center, spread = rng.normal() * 10.0 ** rng.uniform(-8, 8), 10.0 ** rng.uniform(-8, 8)
@@ -144,8 +137,6 @@ def test_ticks_are_round_within_the_limits_and_told_apart_and_labels_keep_their_
     moved = _apart(heights, 13.0, 30.0, 200.0)
     assert (np.diff(moved[np.argsort(heights)]) >= 13.0 - 1e-9).all()
     assert moved.max() <= 200.0
-    far = np.array([40.0, 80.0, 60.0])
-    assert np.array_equal(_apart(far, 13.0, 30.0, 200.0), far)
 
 
 @pytest.mark.parametrize(
@@ -178,12 +169,9 @@ def test_a_band_is_as_high_as_its_spread_and_ends_at_its_bounds():
     assert not draw(line([4.0, 3.0], spread=np.full(2, np.nan))).collections
     axes = draw(line([1.0, 98.0], spread=np.array([3.0, 5.0]), bounds=(0.0, 100.0)), ceiling=100.0)
     assert (band(axes).min(), band(axes).max(), axes.get_ylim()[1]) == (0.0, 100.0, 100.0)
-    low, high = line([1.5, 1.9, 0.5], spread=np.array([0.1, 0.1, 0.7]), bounds=(0.0, 1.0)).edges
-    assert low.tolist() == pytest.approx([1.4, 1.8, 0.0])
-    assert high.tolist() == pytest.approx([1.5, 1.9, 1.0])  # a value beyond a bound is seen
-    wide = line([1.0, 2.0], spread=np.array([3.0, 1.0]))
-    assert draw(wide, floor=0.0).get_ylim()[0] == 0.0
-    axes = draw(wide, log=True)
+    low, high = line([1.5, 0.5], spread=np.array([0.1, 0.7]), bounds=(0.0, 1.0)).edges
+    assert (low.tolist(), high.tolist()) == ([1.4, 0.0], [1.5, 1.0])  # a value beyond a bound is seen
+    axes = draw(line([1.0, 2.0], spread=np.array([3.0, 1.0])), log=True)
     assert band(axes).min() == axes.get_ylim()[0]
 
 
@@ -201,18 +189,14 @@ def test_a_histogram_is_stepped_and_named_in_order_and_says_its_values_in_the_mi
 def test_a_trajectory_runs_from_grey_to_violet_skips_what_is_not_finite_and_thins():
     path = np.linspace(0.0, 1.0, 30)
     axes = trajectory(path, path**2, **ENDS).axes[0]
-    assert axes.lines[0].get_color() == plots.RAMP[0]
-    assert axes.lines[28].get_color() == plots.RAMP[-1]
+    assert [axes.lines[place].get_color() for place in (0, 28)] == [plots.RAMP[0], plots.RAMP[-1]]
     assert {"start", "end"} <= set(texts(axes))
     path = np.append(np.arange(1000.0), np.nan)
     assert 100 <= len(trajectory(path, path, **ENDS).axes[0].lines) <= 130
-    alone = texts(trajectory(path[:1], path[:1], **ENDS).axes[0])
-    assert "end" in alone
-    assert "start" not in alone
-    assert ramp(1) == [plots.RAMP[-1]]
+    assert {"start", "end"} & set(texts(trajectory(path[:1], path[:1], **ENDS).axes[0])) == {"end"}
 
 
-def test_dots_have_their_bars_and_a_row_each():
+def test_dots_have_their_bars_within_their_bounds_and_a_row_each():
     rows = [Dot("pixels", 90.0, np.nan, "90%"), Dot("trained", 95.0, 1.0, "95%", "blue", "tip")]
     axes = dots([("all", rows), ("few", rows)], xlabel="accuracy").axes[0]
     bars = [bar for bar in axes.lines if len(bar.get_xdata()) == 2]
@@ -221,24 +205,19 @@ def test_dots_have_their_bars_and_a_row_each():
     assert axes.get_xlim()[0] < 90.0 < 96.0 < axes.get_xlim()[1]
     many = [Dot("a", float(value), np.nan, "") for value in range(12)]
     alone, headed = (dots([(name, many)], xlabel="x") for name in ("", "all"))
-    assert [max(each.axes[0].get_ylim()) for each in (alone, headed)] == [11.6, 12.6]  # no row without a heading
-    assert headed.get_size_inches()[1] > alone.get_size_inches()[1]
+    assert headed.get_size_inches()[1] > alone.get_size_inches()[1]  # no row without a heading
     narrow = dots([("", [Dot("a", 0.0501, np.nan, ""), Dot("b", 0.0599, np.nan, "")])], xlabel="x").axes[0]
     boxes = [label.get_window_extent() for label in narrow.get_xticklabels()]
     assert len(boxes) >= 2
     assert all(a.x1 + 4 < b.x0 for a, b in pairwise(boxes))
-
-
-def test_a_bar_ends_at_its_bounds_and_holds_a_value_beyond():
     rows = [Dot(name, value, 3.0, "", bounds=(0.0, 100.0)) for name, value in (("odd", 9300.0), ("even", 99.0))]
     assert [row.bar.tolist() for row in rows] == [[9297.0, 9300.0], [96.0, 100.0]]
     least, most = dots([("", rows)], xlabel="x").axes[0].get_xlim()
     assert least < 96 < 9300 < most
 
 
-def test_a_matrix_has_names_numbers_and_values_that_are_faint_enough_to_write_on():
-    values = np.array([[1.0, 0.25], [np.nan, 1.5]])
-    figure = matrix(["a", "b"], values, meaning="CKA")
+def test_a_matrix_has_names_and_numbers_where_there_is_room_and_values_faint_enough_to_write_on():
+    figure = matrix(["a", "b"], np.array([[1.0, 0.25], [np.nan, 1.5]]), meaning="CKA")
     axes = figure.axes[0]
     assert {"a", "b", "1", "2", "1.00", "0.25", "1.50", "\N{EN DASH}"} <= set(texts(axes))
     assert [cell.get_alpha() for cell in axes.patches] == [0.55, 0.17, 0.55]
@@ -246,72 +225,49 @@ def test_a_matrix_has_names_numbers_and_values_that_are_faint_enough_to_write_on
     assert "CKA, from 0 to 1" in texts(figure.axes[1])
     large = matrix([f"model {place}" for place in range(40)], np.eye(40), meaning="CKA").axes[0]
     assert len(large.patches) == 1600
-    assert "model 0" in texts(large)
-    assert not {"1.00", "model 1"} & set(texts(large))  # there is no room for a text in each cell and row
+    assert {"model 0", "1.00", "model 1"} & set(texts(large)) == {"model 0"}
 
 
-def test_maps_are_as_large_as_their_images_on_one_scale_and_say_their_values():
+def test_maps_are_as_large_as_their_images_on_one_scale_even_to_the_eye_and_say_their_values():
     image, few, many = np.eye(8)[None], np.array([[[0.1, 0.4], [0.3, 0.2]]]), np.ones((1, 10, 10)) / 100
     figure = policy_maps([("learned", image, few), ("uniform", image, many)])
     *tiles, scale = [axes for axes in figure.axes if axes.images]
-    sizes = {float(side) for axes in tiles for side in np.round(axes.bbox.size, 6)}
-    assert len(sizes) == 1
+    assert len({float(side) for axes in tiles for side in np.round(axes.bbox.size, 6)}) == 1
     assert {axes.images[0].get_clim() for axes in tiles[1::2]} == {(0, 0.4)}
     assert "0.4, 1.6 times uniform" in scale.texts[0].get_text()
     assert tips(figure)[1] == "row 1, column 2: 0.4"
     assert tips(figure)[-1] == "brightest, row 1, column 1: 0.01"
-
-
-def test_the_map_of_colours_is_even_to_the_eye():
-    axes = policy_maps([("", np.eye(8)[None], np.eye(3)[None])]).axes[1]
-    rgb = axes.images[0].get_cmap()(np.linspace(0, 1, 9))[:, :3]
+    rgb = tiles[1].images[0].get_cmap()(np.linspace(0, 1, 9))[:, :3]
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     lightness = 116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16  # CIELAB, above 8
     np.testing.assert_allclose(np.diff(lightness)[1:], 11.75, atol=0.8)
 
 
-def test_embeddings_of_several_runs_share_a_scale():
-    rows = np.random.default_rng(0).normal(size=(20, 5))
-    first, second = overlay([("learned", rows), ("uniform", 0.1 * rows)], caption=Caption("a")).axes
+def test_embeddings_share_a_scale_and_points_are_coloured_by_class_where_these_are_few():
+    rows = np.random.default_rng(0).normal(size=(200, 5))
+    first, second = overlay([("learned", rows[:20]), ("uniform", 0.1 * rows[:20])], caption=Caption("a")).axes
     assert [len(seen(each)) for each in (first, second)] == [20, 20]
     assert first.get_ylim() == second.get_ylim()
     assert tips(overlay([("", np.array([[0.0, 1.0], [2.0, 3.0]]))]))[1] == "dimension 2: 1 to 3, mean 2"
-
-
-def test_points_are_coloured_by_class_where_these_are_few():
-    z = np.random.default_rng(0).normal(size=(200, 2))
     for classes, expected in ((10, 10), (11, 1)):
-        (axes,) = scatter([("", z, np.arange(200) % classes)]).axes
+        (axes,) = scatter([("", rows[:, :2], np.arange(200) % classes)]).axes
         points = [line for line in seen(axes) if line.get_marker() == "o"]
         assert len({line.get_color() for line in points}) == expected
         assert sum(len(line.get_xdata()) for line in points) == 200
         assert np.ptp(axes.get_xlim()) == pytest.approx(np.ptp(axes.get_ylim()))
-    assert seen(scatter([("", z, None)]).axes[0])[-1].get_color() == plots.COLORS["blue"]
     assert tips(scatter([("", np.eye(2), np.array([0, 1]))])) == ["class 0: 1, 0", "class 1: 0, 1"]
 
 
 # --- texts and room
 
 
-def test_a_figure_that_stands_alone_has_its_caption():
+def test_a_figure_that_stands_alone_has_its_caption_and_axes_of_the_same_height():
     caption = Caption("Loss", [("solid", "train"), ("dashed", "validation" * 4), ("dotted", "t")], ["3 runs each"])
     plain, alone = (draw(line([1.0, 2.0]), caption=each) for each in (Caption(), caption))
     assert texts(alone)[2:] == ["Loss", "train", "validation" * 4, "t", "3 runs each"]
     assert len({text.xy[1] for text in alone.texts[2:]}) == 4  # the third dash has a row of its own
-    assert alone.figure.get_size_inches()[1] * 72 == pytest.approx(plain.figure.get_size_inches()[1] * 72 + 18 + 3 * 16)
-    heights = [axes.get_window_extent().height for axes in (plain, alone)]
-    assert heights[0] == pytest.approx(heights[1])
-
-
-def test_places_have_names_that_slant_where_they_do_not_fit():
-    plain = draw(line([3.0, 2.0, 1.0]), names=["h", "1", "z"])
-    slanted = draw(line([3.0, 2.0, 1.0]), names=["h", "projector.layer.1", "z"])
-    for axes, names, turned in ((plain, ["h", "1", "z"], 0), (slanted, ["h", "projector.layer.1", "z"], 35)):
-        assert [label.get_text() for label in axes.get_xticklabels()] == names
-        assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}
-        assert axes.get_xlabel() == ""
-    assert slanted.figure.get_size_inches()[1] > plain.figure.get_size_inches()[1]
-    assert slanted.get_window_extent().height == pytest.approx(plain.get_window_extent().height)
+    assert alone.figure.get_size_inches()[1] > plain.figure.get_size_inches()[1]
+    assert alone.get_window_extent().height == pytest.approx(plain.get_window_extent().height)
 
 
 LONG = "projector.layers.3.a_name_without_an_end." * 20
@@ -340,14 +296,6 @@ def test_texts_beside_the_axes_are_no_mathematics_and_have_room_or_lose_their_mi
         assert max(box.x1 for box in boxes) <= figure.bbox.width
         assert min(box.y0 for box in boxes) >= -4
         assert all(axes.bbox.width > 4 * 70 for axes in figure.axes)
-
-
-def test_axes_stand_at_the_same_place_unless_a_name_needs_more():
-    figures = [curves([line([1.0, 2.0], label=name)], xlabel="x", ylabel="y") for name in ("a", "long", "a" * 27)]
-    short, usual, long = [figure.axes[0].bbox.bounds for figure in figures]
-    assert short == usual
-    assert (*long[:2], long[3]) == (*short[:2], short[3])
-    assert long[2] < short[2]
 
 
 # --- errors

@@ -80,30 +80,16 @@ def test_without_a_logger_nothing_is_written_and_files_of_the_current_folder_sta
     assert contents(tmp_path) == before
 
 
-def test_runs_of_one_save_dir_have_folders_of_their_own(tmp_path):
-    for version in ("a", "b"):
-        fit(tmp_path, logger=Tracker(tmp_path, version))
-    found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.csv"))
-    names = ("rows_seen", "spectrum")
-    assert found == [f"project/{version}/geometry/train/{name}.csv" for version in ("a", "b") for name in names]
-
-
-@pytest.mark.parametrize("name", ["geometry/train/spectrum.csv", "geometry/train/spectrum_x.npz", "metrics.csv"])
+@pytest.mark.parametrize(
+    "name", ["geometry/train/spectrum.csv", "geometry/train/spectrum_x.npz", "metrics.csv", "run.json", "report.html"]
+)
 def test_a_file_of_another_is_refused_before_the_first_step_and_not_touched(tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("step,mine\n1,2\n")
     with pytest.raises(ValueError, match=f"Expected `{name}` to be this run's to write, but .* is there already"):
-        fit(tmp_path)
+        fit(tmp_path, monitor(), RunReport())
     assert path.read_text() == "step,mine\n1,2\n"
-
-
-@pytest.mark.parametrize("name", ["run.json", "report.html"])
-def test_a_record_of_another_is_refused(tmp_path, name):
-    (tmp_path / name).write_text("mine")
-    with pytest.raises(ValueError, match=f"Expected `{name}` to be this run's to write"):
-        fit(tmp_path, RunReport())
-    assert (tmp_path / name).read_text() == "mine"
 
 
 def test_another_run_is_refused_where_a_run_was(tmp_path):
@@ -130,14 +116,6 @@ def test_a_file_that_appears_during_the_run_is_left_alone(tmp_path):
         files.append("table.csv", ["a"], [1])
     files.append("table.csv", ["a"], [1])  # said once
     assert (tmp_path / "table.csv").read_text() == "mine"
-
-
-def test_a_second_fit_of_one_run_sets_the_first_aside(tmp_path):
-    logger = ResumableCSVLogger(tmp_path, "", "one")
-    for _ in range(2):
-        fit(tmp_path, logger=logger)
-    for folder in (tmp_path / "one", tmp_path / "one" / "superseded-1"):
-        assert len((folder / "geometry" / "train" / "spectrum.csv").read_text().splitlines()) == 2
 
 
 def test_files_of_a_resumed_run_that_cannot_be_read_are_set_aside(tmp_path):
@@ -206,22 +184,6 @@ def test_rows_that_a_full_disk_refused_are_written_when_it_has_room(tmp_path, mo
     files.append(name, ["a"], [3])
     assert (tmp_path / name).read_text() == "a\n" + "".join(f"{line}\n" for line in lines)
     assert not list(tmp_path.glob(".*"))
-
-
-def test_a_new_file_is_not_written_where_it_cannot_be_listed(tmp_path, monkeypatch):
-    files = RunFiles(tmp_path)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with (
-        pytest.warns(UserWarning, match=r"x\.npz cannot be written now: .*No space left"),
-        files.replacing("x.npz") as file,
-    ):
-        file.write(b"x")
-    assert not list(tmp_path.iterdir())
-    assert not files.names
 
 
 def test_a_trial_of_snapshots_writes_nothing(tmp_path, monkeypatch):

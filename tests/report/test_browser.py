@@ -27,20 +27,15 @@ EVIL = ("<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a long nam
 
 def looks_right(page, folder, dark=False):
     """No overflow, no cut text, all figures seen, nothing of a run was run, at both widths."""
-    count = page.values("class").count("figure")
+    count = page.count()
     expected = {"overflow": 0, "figures": count, "cut": [], "seen": count, "script": "undefined"}
     assert count
     folder.mkdir(exist_ok=True)
     assert seen_in_a_browser(page, folder, dark) == {"390": expected, "1440": expected}
 
 
-@pytest.fixture(scope="module")
-def run(computed, tmp_path_factory):
-    return write_results(tmp_path_factory.mktemp("runs") / "one", computed)
-
-
-def test_a_run_with_all_diagnostics_and_its_downloads(run, tmp_path):
-    page = page_of(write_report(run))
+def test_a_run_with_all_diagnostics_and_its_downloads(whole_page, tmp_path):
+    page = whole_page
     looks_right(page, tmp_path / "seen")
     wanted = {each["download"]: each["href"] for tag, each in page.attributes if tag == "a" and "download" in each}
     names = ["one-scalars.csv", "one-projector_rank.csv"]
@@ -57,11 +52,12 @@ def test_a_diagnosis_with_layers_in_dark(computed, tmp_path):
     looks_right(page_of(write_report(write_info(folder, kind="diagnosis"))), tmp_path / "seen", dark=True)
 
 
-def test_a_comparison_of_models_with_their_similarity(run, computed, tmp_path):
+def test_a_comparison_of_models_with_their_similarity(whole_run, renamed, tmp_path):
     names = [f"a model of a long name {place}" for place in range(12)]
-    other = write_results(tmp_path / "other", computed, shift=0.1)
+    other = write_results(tmp_path / "other", renamed, shift=0.1)
     similarity = (names, np.exp(-0.2 * np.abs(np.subtract.outer(np.arange(12.0), np.arange(12.0)))))
-    path = write_comparison({names[0]: [run, other], names[1]: [run]}, tmp_path / "page.html", similarity=similarity)
+    groups = {names[0]: [whole_run, other], names[1]: [whole_run]}
+    path = write_comparison(groups, tmp_path / "page.html", similarity=similarity)
     looks_right(page_of(path), tmp_path / "seen")
 
 

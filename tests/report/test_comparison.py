@@ -2,33 +2,64 @@
 
 import numpy as np
 import pytest
-from pages import declare, entry, lines, page_of, texts, write_array, write_csv, write_info, write_log, write_snapshot
+from pages import (
+    compared,
+    comparison,
+    declare,
+    entry,
+    lines,
+    page_of,
+    sentences,
+    texts,
+    write_array,
+    write_csv,
+    write_info,
+    write_log,
+    write_rows,
+    write_snapshot,
+)
 
 from lightning_ssl_geometry import plots
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 from lightning_ssl_geometry.report.groups import average, read_groups
 
-BOTH = Chart("both", "Both of it", "nats")
+BOTH, PATH = Chart("both", "Both of it", "nats"), Chart("path", "A path")
 ABOUT = {
     "loss": entry("Loss", of="Host", section="learning"),
     "rank": entry("Rank", of="Rank", unit="directions", space="h", paper=Paper("Ada 2021", "On ranks")),
-    "acc": entry("Accuracy", of="Probe", section="probes", percent=True),
+    "acc": entry("Accuracy", of="Probe", section="probes", percent=True, bounds=(0, 1)),
     "a": entry("First", key="a", chart=BOTH, label="first"),
     "b": entry("Second", key="b", chart=BOTH, label="second"),
     "null": entry("Random", key="null", chart=BOTH, label="random", baseline=True),
+    "x": entry("X", key="x", chart=PATH, picture=Picture("path", "x")),
+    "y": entry("Y", key="y", chart=PATH, picture=Picture("path")),
     "spectrum": entry("Spectrum", key="s", unit="singular value", picture=Picture("spectrum")),
     "histogram": entry("Histogram", key="h", bounds=(0, 2), percent=True, picture=Picture("histogram")),
     "thresholds": entry("Thresholds", key="t", picture=Picture("components", names=("one", "two", "three", "four"))),
     "z": entry("Points", key="z", picture=Picture("points")),
 }
-FIGURES = ["host", "probe", "rank", "both", "toy_s", "toy_h", "toy_h_start", "toy_t", "toy_t_2", "toy_z"]
+FIGURES = [
+    "host",
+    "probe",
+    "rank",
+    "both",
+    "toy_x",
+    "toy_y",
+    "toy_s",
+    "toy_h",
+    "toy_h_start",
+    "toy_t",
+    "toy_t_2",
+    "toy_z",
+]
 
 
 def write_run(folder, shift=0.0, stage="probe"):
     """Two epochs, looked at before, half and after; `shift` tells runs apart."""
     rows = {"loss": [5, 4, 3], "rank": [8, 9, 10], "acc": [0.5, 0.6, 0.8], "a": [1, 2, 3], "b": [3, 2, 2]}
     columns = {name: [value + shift for value in values] for name, values in rows.items()} | {"null": [1, 1, 1]}
+    columns |= {"x": columns["a"], "y": columns["b"]}
     write_log(folder, **{f"{stage}__{name}": values for name, values in columns.items()})
     index = np.arange(16)
     spectra = [np.exp(2 - index * (0.1 + 0.2 * share) + shift) for share in (0, 0.5, 1)]
@@ -51,48 +82,47 @@ def groups(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def drawn(groups):
-    return {name: figure.axes[0] for name, figure in comparison_figures(groups).items()}
+    return compared(**groups)
 
 
 @pytest.fixture(scope="module")
 def page(groups, tmp_path_factory):
+    """The page, with how alike the models are."""
     path = tmp_path_factory.mktemp("page") / "new" / "strengths.html"
-    assert write_comparison(groups, path, title="Strengths") == path
+    values = np.array([[1.0, 0.625, np.nan], [0.625, 1.0, 0.5], [np.nan, 0.5, 1.0]])
+    assert write_comparison(groups, path, title="Strengths", similarity=(list(groups), values)) == path
     return page_of(path)
 
 
-def compared(name="val_loss", **groups):
-    """Axes and all that is written in them, in one line."""
-    axes = comparison_figures(groups)[name].axes[0]
-    return axes, " ".join(texts(axes)).replace("\n", " ")
-
-
 def of_loss(folder, **runs):
-    return {name: [write_log(folder / name, val_loss=values)] for name, values in runs.items()}
+    return {name: write_log(folder / name, val_loss=values) for name, values in runs.items()}
 
 
-def test_a_line_is_the_mean_and_a_band_the_standard_deviation(tmp_path):
-    values = np.array([[5.0, 4.0, 3.5], [6.0, 4.5, 3.0], [5.5, 4.1, 2.0]])
-    runs = [write_log(tmp_path / str(seed), val__loss=row) for seed, row in enumerate(values)]
-    axes, said = compared("loss", a=runs)
-    assert lines(axes)[0].get_ydata() == pytest.approx(values.mean(0))
-    band, mean, std = axes.collections[0].get_paths()[0].vertices, values.mean(0), values.std(0, ddof=1)
-    for place in range(3):
-        at = band[np.isclose(band[:, 0], place + 1), 1]
-        assert (at.min(), at.max()) == pytest.approx((mean[place] - std[place], mean[place] + std[place]))
-    assert "a 2.83" in said
-    assert "Data: val. Mean and standard deviation of 3 runs each." in said
-    axes, said = compared("loss", a=runs[:1])
-    assert not axes.collections
-    assert "1 run each" in said
+def loss(**groups):
+    """The axes of the loss, and all that is written there."""
+    axes = compared(**groups)["val_loss"]
+    return axes, sentences(axes)
 
 
-def test_a_band_ends_at_the_bounds_of_its_quantity(tmp_path):
-    about = entry("Accuracy", percent=True, bounds=(0, 1))
-    runs = [declare(write_log(tmp_path / str(at), val__toy=[0.1 * at, 1 - 0.1 * at]), val__toy=about) for at in (0, 5)]
-    axes, _ = compared("toy", a=runs)
-    band = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max(), axes.get_ylim()[1]) == (0, 100, 100)
+def band(axes):
+    return axes.collections[0].get_paths()[0].vertices
+
+
+def test_the_page_has_groups_figures_sentences_and_numbers(page):
+    assert page.count() == len(FIGURES) + 1
+    said = ("Strengths", "small 3 runs", "High Rank.", "(Ada 2021)", "Ada 2021. On ranks", "First and last values")
+    assert [text for text in said if text not in page.text] == []
+    table = page.text.partition("First and last values")[2].replace("\n", "")
+    assert "probe/rank8.01 ± 0.0110.0 ± 0.01" in table
+    assert "probe/acc51.0% ± 1.081.0% ± 1.0" in table
+    assert all("<title>" in each for each in page.runs_nothing())
+    assert "CKA between models" in page.text
+    assert "small and moderate: 0.625" in page.source
+    assert "Who has what" not in page.text
+    header, first, *_ = page.downloads()["Strengths-rank.csv"]
+    assert header == ["group", "quantity", "epochs of training", "mean", "standard deviation"]
+    assert first == ["small", "", "1", "8.01", "0.01"]
+    assert page.downloads()["Strengths-scalars.csv"][1] == ["small", "probe/loss", "1", "5.01", "0.01", "3"]
 
 
 def test_groups_have_colours_and_quantities_dashes_and_one_name_per_group(drawn):
@@ -108,88 +138,116 @@ def test_groups_have_colours_and_quantities_dashes_and_one_name_per_group(drawn)
     assert len(lines(axes, "muted")) == 1  # the baseline, on which groups agree
 
 
+def test_spectra_are_averaged_as_logarithms_and_histograms_compared_at_both_ends_and_components_split(drawn):
+    axes, index = drawn["toy_s"], np.arange(16)
+    for line, share in zip(lines(axes), (0.0, 0.5, 1.0), strict=True):
+        assert np.log(line.get_ydata()) == pytest.approx(2 - index * (0.1 + 0.2 * share) + 0.01)
+    assert axes.get_yscale() == "log"
+    at = np.log(band(axes)[np.isclose(band(axes)[:, 0], 1.0), 1])
+    assert (at.min(), at.max()) == pytest.approx((2.0, 2.02))
+    assert "Averaged as logarithms." in sentences(axes)
+    for name, bin_ in (("toy_h", 5), ("toy_h_start", 1)):
+        line = next(line for line in drawn[name].lines if line.get_drawstyle() == "steps-post")
+        assert line.get_ydata()[:-1] == pytest.approx(100 * np.eye(8)[bin_])
+    assert [len(lines(drawn[name])) for name in ("toy_t", "toy_t_2")] == [3, 1]
+    assert {"one", "two", "three"} <= set(texts(drawn["toy_t"]))
+
+
+def test_a_line_is_the_mean_and_a_band_the_standard_deviation_within_the_bounds(tmp_path, drawn):
+    values = np.array([[5.0, 4.0, 3.5], [6.0, 4.5, 3.0], [5.5, 4.1, 2.0]])
+    runs = of_loss(tmp_path, **{str(seed): row for seed, row in enumerate(values)})
+    axes, said = loss(a=[*runs.values()])
+    assert lines(axes)[0].get_ydata() == pytest.approx(values.mean(0))
+    for place, (mean, std) in enumerate(zip(values.mean(0), values.std(0, ddof=1), strict=True)):
+        at = band(axes)[np.isclose(band(axes)[:, 0], place + 1), 1]
+        assert (at.min(), at.max()) == pytest.approx((mean - std, mean + std))
+    assert "a 2.83" in said
+    assert "Mean and standard deviation of 3 runs each." in said
+    axes, said = loss(a=[runs["0"]])
+    assert not axes.collections
+    assert "1 run each" in said
+    about = {"val__toy": ABOUT["acc"]}
+    runs = [declare(write_log(tmp_path / f"{at}", val__toy=[0.1 * at, 1 - 0.1 * at]), **about) for at in (0, 5)]
+    axes = compared(a=runs)["probe"]
+    assert (band(axes)[:, 1].min(), band(axes)[:, 1].max(), axes.get_ylim()[1]) == (0, 100, 100)
+
+
 def test_baselines_that_differ_have_the_colours_of_their_groups(tmp_path):
     runs = {}
     for name, null in (("a", 0.1), ("b", 0.3)):
         write_log(tmp_path / name, val__a=[0.2, 0.9], val__null=[null] * 2)
         runs[name] = [declare(tmp_path / name, **{f"val__{key}": ABOUT[key] for key in ("a", "null")})]
-    axes, _ = compared("both", **runs)
+    axes = compared(**runs)["both"]
     assert [len(lines(axes, color)) for color in ("blue", "orange", "muted")] == [2, 2, 0]
 
 
-def test_a_run_without_a_quantity_is_left_out_and_said_so(tmp_path):
-    full = [write_log(tmp_path / f"a{seed}", val_loss=[2.0, 1.0 + seed]) for seed in (0, 1)]
-    less = [write_log(tmp_path / "b", other=[1.0, 1.0]), write_log(tmp_path / "c", val_loss=["nan", "nan"])]
-    axes, said = compared(a=[*full, *less], b=less)
+def test_what_a_run_lacks_is_left_out_and_said(tmp_path):
+    runs = of_loss(tmp_path, one=[2, 1], two=[2, 2], nan=["nan", "nan"])
+    less = [write_log(tmp_path / "less", other=[1.0, 1.0]), runs["nan"]]
+    axes, said = loss(a=[runs["one"], runs["two"], *less], b=less)
     assert lines(axes)[0].get_ydata()[-1] == pytest.approx(1.5)
     assert lines(axes, "orange") == []
     assert "runs of a 2 of 4, b none." in said
+    for name, row in (("a", [3, 2, 1]), ("b", [2, 1]), ("c", ["nan", "nan"])):  # arrays of another length
+        declare(write_array(tmp_path / name, "val/s", row), val__s=ABOUT["spectrum"])
+    runs = {"x": [tmp_path / "a", tmp_path / "b"], "y": [tmp_path / "c"]}
+    assert "runs of x 1 of 2, y none." in sentences(compared(**runs)["toy_s"])
+    said = "x: val/s has 3 in a, 2 in b values; figures average the runs that are like the first."
+    assert said in comparison(tmp_path, **runs).text
 
 
-def test_runs_are_averaged_over_the_steps_that_all_have(tmp_path):
-    runs = of_loss(tmp_path, long=[3, 2, 1], short=[5, 4])
-    axes, _ = compared(a=[*runs["long"], *runs["short"]])
-    assert lines(axes)[0].get_ydata().tolist() == [4, 3]
-    write_csv(tmp_path / "odd/metrics.csv", ["epoch", "step", "val_loss"], [[0, 8, 1.0]])
-    _, said = compared(x=[*runs["long"], tmp_path / "odd"], y=runs["long"])
-    assert "x 2, without a step in common" in said
+def test_nan_is_a_gap_with_a_cross_and_lines_on_top_of_each_other_are_said_so(tmp_path):
+    runs = of_loss(tmp_path, one=[3, "nan", 1], two=[3, 2, 1])
+    axes, said = loss(a=[*runs.values()])
+    np.testing.assert_array_equal(lines(axes)[0].get_ydata(), [3, np.nan, 1])
+    assert next(line for line in axes.lines if line.get_marker() == "x").get_xdata().tolist() == [2]
+    assert "Crosses: a run had no finite number there." in said
+    assert "a, one: val_loss is not a finite number in 1 of 3 rows" in comparison(tmp_path, a=[*runs.values()]).text
+    assert "On top of each other: a and b." in loss(a=[runs["two"]], b=[runs["two"]])[1]
+
+
+# --- which runs and times are joined
 
 
 def write_paced(folder, pace, values):
-    rows = [[epoch, pace * (epoch + 1) - 1, value] for epoch, value in enumerate(values)]
-    write_csv(folder / "metrics.csv", ["epoch", "step", "val_loss"], rows)
+    write_rows(folder, ["val_loss"], *([epoch, pace * (epoch + 1) - 1, y] for epoch, y in enumerate(values)))
     index = [[epoch, pace * (epoch + 1), value, 0] for epoch, value in enumerate(values)]
     write_csv(folder / "geometry/val/own.csv", ["epoch", "step", 0, 1], index)
     return folder
 
 
-def test_runs_whose_epochs_differ_in_steps_are_averaged_after_the_same_epochs(tmp_path):
+def test_runs_are_averaged_at_the_times_that_all_have_in_epochs_where_these_differ_in_steps(tmp_path):
+    runs = of_loss(tmp_path, long=[3, 2, 1], short=[5, 4])
+    assert lines(loss(a=[*runs.values()])[0])[0].get_ydata().tolist() == [4, 3]
+    odd = write_rows(tmp_path / "odd", ["val_loss"], [0, 8, 1.0])
+    assert "x 2, without a step in common" in loss(x=[runs["long"], odd], y=[runs["long"]])[1]
     groups = {"a": [write_paced(tmp_path / "ten", 10, [3, 2, 1]), write_paced(tmp_path / "twenty", 20, [5, 4, 3])]}
-    axes, _ = compared(**groups)
-    assert lines(axes)[0].get_xdata().tolist() == [1, 2, 3]
-    assert lines(axes)[0].get_ydata().tolist() == [4, 3, 2]
-    assert lines(compared("own", **groups)[0])[0].get_ydata().tolist() == [2, 0]
     said = "a: the runs' epochs differ: 10 steps in ten, 20 steps in twenty. Lines are means after the same number of "
-    assert said + "epochs." in page_of(write_comparison(groups, tmp_path / "page.html")).text
-    groups["b"] = [write_paced(tmp_path / "short", 10, [1])]
-    axes, _ = compared(**groups)
-    assert lines(axes)[0].get_xdata().tolist() == [20]
-    assert lines(axes)[0].get_ydata().tolist() == [(2 + 5) / 2]
-    assert lines(compared("own", **groups)[0])[0].get_ydata().tolist() == [(2 + 5) / 2, 0]
-    assert said + "steps." in page_of(write_comparison(groups, tmp_path / "page.html")).text
+    for short, x, y, own, unit in ((0, [1, 2, 3], [4, 3, 2], 2, "epochs."), (1, [20], [3.5], 3.5, "steps.")):
+        groups |= {"b": [write_paced(tmp_path / "one", 10, [1])]} if short else {}  # its epochs are not known
+        found = compared(**groups)
+        (line, *_), (profile, *_) = lines(found["val_loss"]), lines(found["own"])
+        assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == (x, y)
+        assert profile.get_ydata().tolist() == [own, 0]
+        assert said + unit in comparison(tmp_path, **groups).text
 
 
 def write_often(folder, epochs, every=10, pace=25):
     """A run that logs every so many steps, whose epochs' ends are not among them."""
     steps = range(every - 1, epochs * pace, every)
-    rows = [[step // pace, step, 5 - step / 100] for step in steps]
-    write_csv(folder / "metrics.csv", ["epoch", "step", "train/loss"], rows)
-    return folder
+    return write_rows(folder, ["train/loss"], *([step // pace, step, 5 - step / 100] for step in steps))
 
 
 def test_runs_that_log_every_few_steps_are_joined_by_steps_whatever_their_lengths(tmp_path):
     groups = {"a": [write_often(tmp_path / "three", 3), write_often(tmp_path / "four", 4)]}
     assert {read_run(run).steps_per_epoch for run in groups["a"]} == {25}
-    assert "epochs differ" not in page_of(write_comparison(groups, tmp_path / "page.html")).text
+    assert "epochs differ" not in comparison(tmp_path, **groups).text
     mean = average(read_groups(groups)[0], lambda run: run.scalars["train/loss"])
-    assert mean.done.tolist() == [10, 20, 30, 40, 50, 60, 70]
-    assert mean.std.tolist() == [0] * 7
+    assert (mean.done.tolist(), mean.std.tolist()) == ([10, 20, 30, 40, 50, 60, 70], [0] * 7)
     groups["a"].append(write_often(tmp_path / "seldom", 4, every=40))  # whose pace cannot be known from its rows
     assert len({read_run(run).steps_per_epoch for run in groups["a"]}) == 2
     mean = average(read_groups(groups)[0], lambda run: run.scalars["train/loss"])
     assert (mean.done.tolist(), mean.std.tolist()) == ([40], [0])
-
-
-def test_nan_is_a_gap_with_a_cross_and_lines_on_top_of_each_other_are_said_so(tmp_path):
-    runs = of_loss(tmp_path, one=[3, "nan", 1], two=[3, 2, 1])
-    groups = {"a": [*runs["one"], *runs["two"]]}
-    axes, said = compared(**groups)
-    np.testing.assert_array_equal(lines(axes)[0].get_ydata(), [3, np.nan, 1])
-    assert next(line for line in axes.lines if line.get_marker() == "x").get_xdata().tolist() == [2]
-    assert "Crosses: a run had no finite number there." in said
-    text = page_of(write_comparison(groups, tmp_path / "page.html")).text
-    assert "a, one: val_loss is not a finite number in 1 of 3 rows" in text
-    assert "On top of each other: a and b." in compared(a=runs["two"], b=runs["two"])[1]
 
 
 def test_one_stage_is_shown_that_most_groups_have_probe_before_val_before_train(tmp_path):
@@ -197,35 +255,17 @@ def test_one_stage_is_shown_that_most_groups_have_probe_before_val_before_train(
     runs = {name: [write_log(tmp_path / name, **{f"{stage}__x": [1.0, 0.5] for stage in held})]
             for name, held in stages.items()}  # fmt: skip
     for chosen, names in (("probe", "a"), ("val", "b"), ("val", "ab"), ("val", "abc")):
-        assert f"Data: {chosen}. 1 run each." in compared("x", **{name: runs[name] for name in names})[1]
+        assert f"Data: {chosen}. 1 run each." in sentences(compared(**{name: runs[name] for name in names})["x"])
 
 
-def test_spectra_are_averaged_as_logarithms_at_start_half_and_end(drawn):
-    axes, index = drawn["toy_s"], np.arange(16)
-    for line, share in zip(lines(axes), (0.0, 0.5, 1.0), strict=True):
-        assert np.log(line.get_ydata()) == pytest.approx(2 - index * (0.1 + 0.2 * share) + 0.01)
-    assert axes.get_yscale() == "log"
-    corners = axes.collections[0].get_paths()[0].vertices
-    at = np.log(corners[np.isclose(corners[:, 0], 1.0), 1])
-    assert (at.min(), at.max()) == pytest.approx((2.0, 2.02))
-    assert "Averaged as logarithms." in " ".join(texts(axes))
-
-
-def test_arrays_of_another_length_are_left_out_and_said_so(tmp_path):
-    for name, row in (("a", [3, 2, 1]), ("b", [2, 1]), ("c", ["nan", "nan"])):
-        declare(write_array(tmp_path / name, "val/s", row), val__s=ABOUT["spectrum"])
-    runs = {"x": [tmp_path / "a", tmp_path / "b"], "y": [tmp_path / "c"]}
-    assert "runs of x 1 of 2, y none." in compared("toy_s", **runs)[1]
-    text = page_of(write_comparison(runs, tmp_path / "page.html")).text
-    assert "x: val/s has 3 in a, 2 in b values; figures average the runs that are like the first." in text
-
-
-def test_histograms_are_compared_at_the_end_and_at_the_start_and_components_three_by_three(drawn):
-    for name, bin_ in (("toy_h", 5), ("toy_h_start", 1)):
-        line = next(line for line in drawn[name].lines if line.get_drawstyle() == "steps-post")
-        assert line.get_ydata()[:-1] == pytest.approx(100 * np.eye(8)[bin_])
-    assert [len(lines(drawn[name])) for name in ("toy_t", "toy_t_2")] == [3, 1]
-    assert {"one", "two", "three"} <= set(texts(drawn["toy_t"]))
+def test_runs_are_joined_by_what_computed_a_value_and_not_by_its_name(tmp_path):
+    one = declare(write_log(tmp_path / "one", val__mine=[1, 2]), val__mine=ABOUT["rank"])
+    two = declare(write_log(tmp_path / "two", val__yours=[3, 4]), val__yours=ABOUT["rank"])
+    other = declare(write_log(tmp_path / "z", val__mine=[5, 6]), val__mine=entry("Rank", of="Rank", space="z"))
+    axes = compared(a=[one, two])["rank"]
+    assert lines(axes)[0].get_ydata().tolist() == [2, 3]
+    assert "2 runs each" in sentences(axes)
+    assert {"h", "z"} <= set(texts(compared(a=[one], b=[other])["rank"]))
 
 
 def write_accuracies(folder, *rows):
@@ -238,43 +278,22 @@ def write_accuracies(folder, *rows):
 def test_linear_evaluations_are_averaged_over_runs_and_those_on_different_splits_stay_apart(tmp_path):
     val, test = write_accuracies(tmp_path / "val", [0.8, "val"]), write_accuracies(tmp_path / "test", [0.6, "test"])
     twice = write_accuracies(tmp_path / "twice", [0.8, "val"], [0.6, "val"])  # one run, whose mean counts once
-    axes, said = compared("linear_evaluation", x=[val, twice], y=[val])
+    said = sentences(compared(x=[val, twice], y=[val])["linear_evaluation"])
     assert "75.0% ± 7.1" in said
     assert "runs of x 2, y 1." in said
-    assert not {"frozen", "all labels, val"} & set(texts(axes))
-    axes, said = compared("linear_evaluation", x=[val, test], y=[test])
+    assert "frozen" not in said
+    assert "all labels, val" not in said
+    axes = compared(x=[val, test], y=[test])["linear_evaluation"]
     assert {"all labels, val", "all labels, test", "80.0%", "60.0%"} <= set(texts(axes))
-    assert "70.0%" not in said
-    assert "runs of x 1 of 2, y 1." in said
+    assert "70.0%" not in texts(axes)
+    assert "runs of x 1 of 2, y 1." in sentences(axes)
 
 
-def test_runs_are_joined_by_what_computed_a_value_and_not_by_its_name(tmp_path):
-    one = declare(write_log(tmp_path / "one", val__mine=[1, 2]), val__mine=ABOUT["rank"])
-    two = declare(write_log(tmp_path / "two", val__yours=[3, 4]), val__yours=ABOUT["rank"])
-    other = declare(write_log(tmp_path / "z", val__mine=[5, 6]), val__mine=entry("Rank", of="Rank", space="z"))
-    axes, said = compared("rank", a=[one, two])
-    assert lines(axes)[0].get_ydata().tolist() == [2, 3]
-    assert "2 runs each" in said
-    axes, said = compared("rank", a=[one], b=[other])
-    assert {"h", "z"} <= set(texts(axes))
-
-
-def test_who_has_what_is_said_where_not_all_have_the_same(tmp_path, groups, page):
+def test_who_has_what_is_said_where_not_all_have_the_same(tmp_path, groups):
     less = declare(write_log(tmp_path / "less", probe__loss=[1, 2]), probe__loss=ABOUT["loss"])
-    text = page_of(write_comparison({"full": groups["small"], "less": [less, less]}, tmp_path / "page.html")).text
+    text = comparison(tmp_path, full=groups["small"], less=[less, less]).text
     assert "Not all runs have the same diagnostics" in text
     assert "Rankyes\N{EN DASH}" in text.partition("Quantities that not all runs have; 1 more is in all of them.")[2]
-    assert "Who has what" not in page.text
-
-
-def test_the_page_has_groups_figures_sentences_and_numbers(page):
-    assert page.values("class").count("figure") == len(FIGURES)
-    said = ("Strengths", "small 3 runs", "High Rank.", "(Ada 2021)", "Ada 2021. On ranks", "First and last values")
-    assert [text for text in said if text not in page.text] == []
-    table = page.text.partition("First and last values")[2].replace("\n", "")
-    assert "probe/rank8.01 ± 0.0110.0 ± 0.01" in table
-    assert "probe/acc51.0% ± 1.081.0% ± 1.0" in table
-    assert all("<title>" in each for each in page.runs_nothing())
 
 
 def test_diagnoses_on_different_data_name_them(tmp_path):
@@ -282,23 +301,11 @@ def test_diagnoses_on_different_data_name_them(tmp_path):
     for name, data in (("a", "cats"), ("b", "dogs"), ("c", "cats")):
         declare(write_log(tmp_path / name, test__rank=[1.0]), test__rank=ABOUT["rank"])
         runs[name] = [write_info(tmp_path / name, kind="diagnosis", data="Folder", data_path=data)]
-    _, said = compared("rank", **runs)
-    assert "On different data: a and c on Folder from cats; b on Folder from dogs." in said
-    text = page_of(write_comparison(runs, tmp_path / "page.html")).text
-    assert text.count("On different data: a and c on Folder from cats; b on Folder from dogs.") == 2  # note and figure
-    assert "On different data" not in compared("rank", a=runs["a"], c=runs["c"])[1]
-    assert "On different data: x, a on" in compared("rank", x=[*runs["a"], *runs["b"]])[1]
-
-
-def test_similarities_of_models_are_a_map_of_one_value_for_each_pair(groups, tmp_path):
-    values = np.array([[1.0, 0.625, np.nan], [0.625, 1.0, 0.5], [np.nan, 0.5, 1.0]])
-    page = page_of(write_comparison(groups, tmp_path / "page.html", similarity=(list(groups), values)))
-    assert "CKA between models" in page.text
-    assert "small and moderate: 0.625" in page.source
-    for names, shape in ((["a", "b"], (2, 3)), (["a"], (2, 2)), ([], (0, 0))):
-        said = rf"Expected `similarity` with values of shape \({len(names)}, {len(names)}\)"
-        with pytest.raises(ValueError, match=said):
-            write_comparison(groups, tmp_path / "page.html", similarity=(names, np.zeros(shape)))
+    said = "On different data: a and c on Folder from cats; b on Folder from dogs."
+    assert said in sentences(compared(**runs)["rank"])
+    assert comparison(tmp_path, **runs).text.count(said) == 2  # note and figure
+    assert "On different data" not in sentences(compared(a=runs["a"], c=runs["c"])["rank"])
+    assert "On different data: x, a on" in sentences(compared(x=[*runs["a"], *runs["b"]])["rank"])
 
 
 def test_groups_that_are_none_are_named(tmp_path):
@@ -313,6 +320,10 @@ def test_groups_that_are_none_are_named(tmp_path):
     ):
         with pytest.raises(ValueError, match=said):
             comparison_figures(groups)
+    for names, shape in ((["a", "b"], (2, 3)), (["a"], (2, 2)), ([], (0, 0))):
+        said = rf"Expected `similarity` with values of shape \({len(names)}, {len(names)}\)"
+        with pytest.raises(ValueError, match=said):
+            write_comparison({"a": [fitted]}, tmp_path / "page.html", similarity=(names, np.zeros(shape)))
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         write_comparison({"a": [tmp_path / "nowhere"]}, tmp_path / "page.html")
     with pytest.raises(ValueError, match=r"Expected `output` to be a file, but .* is a folder"):

@@ -4,18 +4,11 @@ import io
 
 import numpy as np
 import pytest
-from pages import declare, entry, lines, page_of, texts, write_csv, write_info, write_log
+from pages import compared, comparison, declare, drawn, entry, lines, report, texts, write_csv, write_info, write_log
 from rich.console import Console
 
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture
-from lightning_ssl_geometry.report import (
-    comparison_figures,
-    figures,
-    read_run,
-    summary_table,
-    write_comparison,
-    write_report,
-)
+from lightning_ssl_geometry.report import read_run, summary_table
 
 ABOUT = {
     "rank": entry("Rank", of="Rank", cap="min(V * N, D)", paper=Paper("Ada 2021", "On ranks"), space="h", width=16),
@@ -59,7 +52,7 @@ def diagnosis(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(diagnosis):
-    return page_of(write_report(diagnosis))
+    return report(diagnosis)
 
 
 def test_the_page_says_what_was_looked_at(page):
@@ -86,14 +79,11 @@ def test_nothing_is_drawn_over_training_and_nothing_of_it_is_missed(diagnosis, p
     assert [note for note in read_run(diagnosis).notes if "fewer rows" not in note] == []
     for text in ("of training", "missing", "from 5.5", "at the start", "after 0", "Is it learning?"):
         assert text not in page.text
-    drawn = {name: figure.axes[0] for name, figure in figures(read_run(diagnosis)).items()}
-    assert list(drawn) == ["test_toy_s", "toy_r", "layers_rank"]
-    assert len(lines(drawn["test_toy_s"])) == 1
-    assert "this model" in texts(drawn["test_toy_s"])
-    assert {"at 0.1", "9", "at 0.01", "8"} <= set(texts(drawn["toy_r"]))
-
-
-def test_the_terminal_table_has_one_column(diagnosis):
+    found = drawn(diagnosis)
+    assert list(found) == ["test_toy_s", "toy_r", "layers_rank"]
+    assert len(lines(found["test_toy_s"])) == 1
+    assert "this model" in texts(found["test_toy_s"])
+    assert {"at 0.1", "9", "at 0.01", "8"} <= set(texts(found["toy_r"]))
     console = Console(record=True, width=100, file=io.StringIO())
     console.print(summary_table(diagnosis))
     text = console.export_text()
@@ -103,10 +93,10 @@ def test_the_terminal_table_has_one_column(diagnosis):
 @pytest.mark.parametrize(("kind", "said"), [("random", "random weights"), ("timm's", "timm's weights")])
 def test_where_weights_are_from_is_said(tmp_path, kind, said):
     folder = write_diagnosis(tmp_path / "net", checkpoint=None, weights=kind)
-    text = page_of(write_report(folder)).text
+    text = report(folder).text
     assert f"{said}ImageFolderDataModule from /photos/val" in text
     assert "no checkpoint" not in text
-    assert f"net {said}" in page_of(write_comparison({"net": [folder]}, tmp_path / "page.html")).text
+    assert f"net {said}" in comparison(tmp_path, net=[folder]).text
 
 
 # --- models side by side
@@ -119,28 +109,24 @@ def three(tmp_path_factory):
     return {name: [write_diagnosis(folder / name, *each)] for name, each in models.items()}
 
 
-def test_models_have_a_row_each_and_layers_are_lines_at_their_places(three):
-    drawn = {name: figure.axes[0] for name, figure in comparison_figures(three).items()}
-    assert {"small", "wide", "short", "5.50", "6", "6.50"} <= set(texts(drawn["rank"]))
-    assert "training" not in drawn["rank"].get_xlabel()
-    axes = drawn["layers_rank"]
+def test_models_have_a_row_each_and_layers_are_lines_at_their_places(three, tmp_path):
+    found = compared(**three)
+    assert {"small", "wide", "short", "5.50", "6", "6.50"} <= set(texts(found["rank"]))
+    assert "training" not in found["rank"].get_xlabel()
+    axes = found["layers_rank"]
     assert lines(axes)[0].get_ydata().tolist() == [9.5, 8.5, 7.5]
     assert lines(axes, "green")[0].get_ydata().tolist() == [10.5, 9.5]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["h", "2", "z"]
+    trained = declare(write_log(tmp_path / "run", val__rank=[4, 5]), val__rank=ABOUT["rank"])
+    assert "Without: run." in texts(compared(run=[trained], two=three["small"])["toy_decay"])
 
 
 def test_what_models_share_is_said_once_under_the_title(three, tmp_path):
-    page = page_of(write_comparison(three, tmp_path / "page.html"))
+    page = comparison(tmp_path, **three)
     head = page.text.partition("Runs")[0].partition("Ranks and")[0]
     assert head.count("ImageFolderDataModule from /photos/val10,000 samples") == 1
     assert "standard deviation" not in page.text.lower()
     assert "Values" in page.text
     other = write_diagnosis(tmp_path / "other", samples=300, data_path="/photos/test")
-    text = page_of(write_comparison(three | {"other": [other]}, tmp_path / "page.html")).text
+    text = comparison(tmp_path, **three, other=[other]).text
     assert "/photos" not in text.partition("On different data: small and wide and short on ")[0]
-
-
-def test_a_figure_names_the_run_that_was_trained_and_lacks_its_quantity(three, tmp_path):
-    trained = declare(write_log(tmp_path / "run", val__rank=[4, 5]), val__rank=ABOUT["rank"])
-    drawn = comparison_figures({"run": [trained], "two": three["small"]})
-    assert "Without: run." in texts(drawn["toy_decay"].axes[0])

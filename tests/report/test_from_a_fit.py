@@ -7,7 +7,7 @@ import pytest
 import torch
 from hosts import PlainHost, loader, quiet
 from lightning.pytorch.loggers import CSVLogger
-from pages import page_of
+from pages import drawn, report
 from rich.console import Console
 from torch import nn
 from torchmetrics import MeanMetric
@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric
 from lightning_ssl_geometry import diagnostics as d
 from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.quantity import Quantity
-from lightning_ssl_geometry.report import figures, read_run, summary_table, write_report
+from lightning_ssl_geometry.report import read_run, summary_table, write_report
 
 
 def fit(folder, host, monitor, *loaders):
@@ -62,13 +62,13 @@ def test_each_readout_records_its_rows(run):
 
 
 def test_the_page_says_what_was_computed_whatever_its_name(run):
-    page = page_of(write_report(run))
+    page = report(run)
     for kind in (d.EffectiveRank, d.AugmentationRank, d.LogSpectrum):
         assert kind.quantities.get("", next(iter(kind.quantities.values()))).high in page.text
     for text in ("<h2>My own</h2>", "Long rows.", "Norm of rows", "The mean entry.", "their_loss"):
         assert text in page.source
     assert "Nothing more" not in page.text
-    labels = {text.get_text().split()[0] for text in figures(read_run(run))["effective_rank"].axes[0].texts}
+    labels = {text.get_text().split()[0] for text in drawn(run)["effective_rank"].texts}
     assert {"h", "z"} <= labels
 
 
@@ -83,7 +83,7 @@ def test_a_rank_that_the_rows_bound_is_called_so(run):
     shown = {line.split()[1]: line for line in console.export_text().splitlines() if "train/" in line}
     assert "(at most 16 here)" in shown["train/one"]
     assert "(at most 8 here)" in shown["train/near_rank"]
-    text = page_of(write_report(run)).text
+    text = report(run).text
     assert text.count("In train, 8 samples in 2 views were seen: at most 16 here.") == 1
     assert "In val" not in text
 
@@ -93,4 +93,4 @@ def test_a_table_of_rows_that_holds_nonsense_bounds_nothing(run):
     for row in ("0,5,nan,2,40,4", "0,5,-3,2,40,4", "0,5,1e30,2,40,4", "0,5,x,2,,"):
         path.write_text(f"epoch,step,samples,views,width_h,width_z\n{row}\n")
         assert not any("fewer rows" in note for note in read_run(run).notes)
-        write_report(run)
+    write_report(run)

@@ -7,19 +7,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import declare, entry, lines, page_of, texts, write_array, write_csv, write_info, write_log, write_snapshot
+from pages import (
+    compared,
+    comparison,
+    declare,
+    entry,
+    lines,
+    report,
+    texts,
+    write_array,
+    write_csv,
+    write_info,
+    write_log,
+    write_rows,
+    write_snapshot,
+)
+from pages import drawn as drawn_of
 from rich.console import Console
 
-from lightning_ssl_geometry import plots, report
+from lightning_ssl_geometry import plots
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture
-from lightning_ssl_geometry.report import (
-    comparison_figures,
-    figures,
-    read_run,
-    summary_table,
-    write_comparison,
-    write_report,
-)
+from lightning_ssl_geometry.report import __file__ as room
+from lightning_ssl_geometry.report import read_run, summary_table, write_report
 from lightning_ssl_geometry.report.headline import headline
 
 PAPER = Paper("Ada et al. 2021", "On <Ranks>", "2101.00001")
@@ -65,12 +74,12 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(run):
-    return page_of(write_report(run))
+    return report(run)
 
 
 @pytest.fixture(scope="module")
 def drawn(run):
-    return {name: figure.axes[0] for name, figure in figures(read_run(run)).items()}
+    return drawn_of(run)
 
 
 # --- what a person sees
@@ -160,7 +169,7 @@ def _luminance(color):
 
 
 def test_colours_have_contrast_in_both_modes_and_figures_share_the_light_ones():
-    css = (Path(report.__file__).parent / "page.css").read_text()
+    css = (Path(room).parent / "page.css").read_text()
     light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in css.split("@media (prefers", 1))
     assert light.keys() == dark.keys()
     for palette in (light, dark):
@@ -195,7 +204,7 @@ def test_the_evaluation_of_an_average_over_augmentations_says_its_weights(tmp_pa
     (tile,) = headline(read_run(tmp_path))
     assert (tile.name, tile.value) == ("Linear evaluation of the head, all labels", "95.5%")
     assert tile.remark == "f 97.3%, uniform weights 62.0%, pixels 89.9%"
-    text = page_of(write_report(tmp_path)).text
+    text = report(tmp_path).text
     assert "Their weights: P(T | X) (learned)" in text
     assert "raw pixels89.9%" in text.replace("\n", "")
     names = [str(cell).strip() for cell in summary_table(tmp_path).columns[0].cells]
@@ -233,13 +242,13 @@ def test_a_hostile_run_is_shown_and_not_run(tmp_path):
     known = dict.fromkeys(["model", "data", "status", "command", "started", "seed", EVIL], EVIL)
     write_info(folder, **known, machine={EVIL: [EVIL]})
     (folder / "config.yaml").write_text(f"</pre>{EVIL}")
-    page, compared = page_of(write_report(folder)), write_comparison({EVIL: [folder], "\x01": [folder]}, tmp_path / "c")
-    for each in (page, page_of(compared)):
+    page = report(folder)
+    for each in (page, comparison(tmp_path, **{EVIL: [folder], "\x01": [folder]})):
         each.runs_nothing()
         assert "<script" not in each.source
         assert not any(name.startswith("on") for _, attributes in each.attributes for name in attributes)
-    for figure in [*figures(read_run(folder)).values(), *comparison_figures({"$x{$": [folder]}).values()]:
-        figure.savefig(io.BytesIO(), format="png")
+    for axes in [*drawn_of(folder).values(), *compared(**{"$x{$": [folder]}).values()]:
+        axes.figure.savefig(io.BytesIO(), format="png")
     assert page.text.count("<script>alert(1)") > 20
     assert "none is not a finite number in 6 of 6 rows" in page.text
     console = Console(record=True, width=200, file=io.StringIO())
@@ -248,21 +257,18 @@ def test_a_hostile_run_is_shown_and_not_run(tmp_path):
 
 
 def test_noisy_values_of_every_step_stand_behind_their_means(tmp_path):
-    rows = [[step // 100, step, 5 - step / 500 + (-1) ** step] for step in range(1000)]
-    write_csv(tmp_path / "metrics.csv", ["epoch", "step", "train/loss"], rows)
-    behind, front = figures(read_run(tmp_path))["loss"].axes[0].lines[:2]
+    rows = ([step // 100, step, 5 - step / 500 + (-1) ** step] for step in range(1000))
+    behind, front = drawn_of(write_rows(tmp_path, ["train/loss"], *rows))["loss"].lines[:2]
     assert behind.get_ydata().max() == 6
     assert np.abs(front.get_ydata() - (5 - front.get_xdata() / 5)).max() < 0.2
-    assert "Thick lines are means of 7 values each." in page_of(write_report(tmp_path)).text
+    assert "Thick lines are means of 7 values each." in report(tmp_path).text
 
 
 def test_no_more_undeclared_logs_are_drawn_than_a_page_holds_and_one_epoch_is_told_in_steps(tmp_path):
     write_log(write_array(tmp_path, "val/own", [1, 2]), **{f"val__metric_{number}": [1] for number in range(29)})
-    page = page_of(write_report(tmp_path))
-    assert page.values("class").count("figure") == 24
+    page = report(tmp_path)
+    assert page.count() == 24
     assert "6 more logs are not drawn; they are among all numbers." in page.text
     assert "val/metric_28" in page.text
     assert "steps of training" in page.source
-    assert "after 10 steps" in texts(
-        figures(read_run(write_array(tmp_path / "one", "val/own", [1])))["val_own"].axes[0]
-    )
+    assert "after 10 steps" in texts(drawn_of(write_array(tmp_path / "one", "val/own", [1]))["val_own"])

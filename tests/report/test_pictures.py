@@ -2,14 +2,21 @@
 
 import numpy as np
 import pytest
-from pages import declare, entry, lines, page_of, texts, write_array, write_csv, write_info, write_log, write_snapshot
+from pages import (
+    declare,
+    drawn,
+    entry,
+    lines,
+    report,
+    texts,
+    write_array,
+    write_csv,
+    write_info,
+    write_log,
+    write_snapshot,
+)
 
 from lightning_ssl_geometry.quantity import Chart, Picture
-from lightning_ssl_geometry.report import figures, read_run, write_report
-
-
-def axes_of(folder, name):
-    return figures(read_run(folder))[name].axes[0]
 
 
 def test_a_spectrum_is_drawn_at_the_start_half_and_end_without_rounding(tmp_path):
@@ -17,7 +24,7 @@ def test_a_spectrum_is_drawn_at_the_start_half_and_end_without_rounding(tmp_path
     rows = [np.where(index < 7, 2.0 - index * share, -30.0) for share in (0.1, 0.2, 0.3, 0.4, 0.5)]
     write_array(tmp_path, "val/log_spectrum", *rows)
     declare(tmp_path, val__log_spectrum=entry("Spectrum", unit="singular value", picture=Picture("spectrum", "", True)))
-    axes = axes_of(tmp_path, "val_toy")
+    axes = drawn(tmp_path)["val_toy"]
     assert axes.get_yscale() == "log"
     shown = [*lines(axes, "muted"), *lines(axes)]
     for line, row in zip(shown, (rows[0], rows[2], rows[4]), strict=True):
@@ -26,15 +33,15 @@ def test_a_spectrum_is_drawn_at_the_start_half_and_end_without_rounding(tmp_path
     assert not sum(len(line.get_xdata()) for line in axes.lines if line.get_marker() == "x")
     assert {"after 1 epoch", "after 3 epochs", "after 5 epochs", "singular value (log scale)"} <= set(texts(axes))
     said = "1 of 8 values are below 10⁻⁸ of the largest, which is rounding, and not drawn."
-    assert said in page_of(write_report(tmp_path)).text
+    assert said in report(tmp_path).text
 
 
 def test_a_value_of_a_spectrum_that_is_not_finite_has_a_cross_and_one_that_stood_still_is_said_to(tmp_path):
     write_array(tmp_path, "val/sigma", [3, np.nan, 1e-12], [3, np.nan, 1e-12], [9, np.nan, 1e-12])
     declare(tmp_path, val__sigma=entry("Spectrum", picture=Picture("spectrum")))
-    crosses = [line.get_xdata() for line in axes_of(tmp_path, "val_toy").lines if line.get_marker() == "x"]
+    crosses = [line.get_xdata() for line in drawn(tmp_path)["val_toy"].lines if line.get_marker() == "x"]
     assert [each.tolist() for each in crosses] == [[2]] * 3
-    text = page_of(write_report(tmp_path)).text
+    text = report(tmp_path).text
     assert "1 of 3 values are below 10⁻⁸" in text
     assert "On top of each other: after 1 epoch and after 2 epochs." in text
 
@@ -42,7 +49,7 @@ def test_a_value_of_a_spectrum_that_is_not_finite_has_a_cross_and_one_that_stood
 def test_a_histogram_has_its_bins_over_its_bounds(tmp_path):
     write_array(tmp_path, "val/h", [1, 0, 0, 0], [0.5, 0.25, 0.25, 0])
     about = entry("Distances", bounds=(0, 2), percent=True, xlabel="distance", picture=Picture("histogram"))
-    axes = axes_of(declare(tmp_path, val__h=about), "val_toy")
+    axes = drawn(declare(tmp_path, val__h=about))["val_toy"]
     first, last = [line for line in axes.lines if line.get_drawstyle() == "steps-post"]
     assert last.get_xdata().tolist() == [0, 0.5, 1, 1.5, 2]
     assert first.get_ydata().tolist() == [100, 0, 0, 0, 0]
@@ -57,12 +64,11 @@ def test_a_profile_stands_over_its_abscissae_and_quantiles_over_percents(tmp_pat
     about["val__q"] = entry("Quantiles", key="q", picture=Picture("quantiles"))
     for name, values in {"x": [10, 45, 180], "a": [9, 8, 7], "b": [1, 2, 3], "q": [0, 1, 5, 6, 9]}.items():
         write_array(tmp_path, f"val/{name}", values)
-    drawn = figures(read_run(declare(tmp_path, **about)))
-    assert list(drawn) == ["val_turns", "val_toy_q"]
-    axes = drawn["val_turns"].axes[0]
-    assert lines(axes)[0].get_xdata().tolist() == [10, 45, 180]
-    assert {"a 7", "b 3", "degrees"} <= set(texts(axes))
-    assert lines(drawn["val_toy_q"].axes[0])[0].get_xdata().tolist() == [0, 25, 50, 75, 100]
+    found = drawn(declare(tmp_path, **about))
+    assert list(found) == ["val_turns", "val_toy_q"]
+    assert lines(found["val_turns"])[0].get_xdata().tolist() == [10, 45, 180]
+    assert {"a 7", "b 3", "degrees"} <= set(texts(found["val_turns"]))
+    assert lines(found["val_toy_q"])[0].get_xdata().tolist() == [0, 25, 50, 75, 100]
 
 
 def test_components_are_lines_with_names_and_arrays_without_a_finite_number_are_left_out(tmp_path):
@@ -70,11 +76,13 @@ def test_components_are_lines_with_names_and_arrays_without_a_finite_number_are_
     write_array(tmp_path, "val/once", ["nan", "nan"], [2, 1])
     about = entry("Ranks", key="r", picture=Picture("components", names=("at 0.1", "at 0.01")))
     declare(tmp_path, val__ranks=about, val__none=entry("A", key="a"), val__once=entry("B", key="b"))
-    assert list(figures(read_run(tmp_path))) == ["toy_r", "val_toy_b"]
-    axes = axes_of(tmp_path, "toy_r")
+    assert list(drawn(tmp_path)) == ["toy_r", "val_toy_b"]
+    axes = drawn(tmp_path)["toy_r"]
     assert {"at 0.1: 7", "at 0.01: 6"} <= set(texts(axes))
     assert lines(axes, "green")[0].get_ydata().tolist() == [8, 6]
-    assert texts(axes_of(tmp_path, "val_toy_b")) == ["value", "after 2 epochs"]
+    once = drawn(tmp_path)["val_toy_b"]
+    assert texts(once) == ["value", "after 2 epochs"]
+    assert not sum(len(line.get_xdata()) for line in once.lines if line.get_marker() == "x")  # the first is no readout
 
 
 def test_a_matrix_has_names_and_values_and_only_a_square_one_is_drawn(tmp_path):
@@ -83,9 +91,9 @@ def test_a_matrix_has_names_and_values_and_only_a_square_one_is_drawn(tmp_path):
         write_snapshot(tmp_path, f"val/{name}", values)
     about = {f"val__{name}": entry(name, key=name, unit="CKA", picture=Picture("matrix", names=("in", "out")))
              for name in ("m", "wide", "deep", "none")}  # fmt: skip
-    page = page_of(write_report(declare(tmp_path, **about)))
-    assert list(figures(read_run(tmp_path))) == ["toy_m"]
-    assert {"in", "out", "1.00", "0.25"} <= set(texts(axes_of(tmp_path, "toy_m")))
+    page = report(declare(tmp_path, **about))
+    assert list(drawn(tmp_path)) == ["toy_m"]
+    assert {"in", "out", "1.00", "0.25"} <= set(texts(drawn(tmp_path)["toy_m"]))
     assert "in and out 0.250" in page.source
 
 
@@ -103,8 +111,8 @@ def test_points_have_the_colours_of_their_labels_and_images_their_maps(tmp_path)
     }
     for name, values in arrays.items():
         write_snapshot(tmp_path, f"val/{name}", values)
-    page = page_of(write_report(declare(tmp_path, **about)))
-    assert list(figures(read_run(tmp_path))) == ["cloud", "maps"]
+    page = report(declare(tmp_path, **about))
+    assert list(drawn(tmp_path)) == ["cloud", "maps"]
     assert "class 0: 0, 1" in page.source
     assert "class 1: 1, 0" in page.source
     pictures = [value for tag, each in page.attributes if tag == "image" for value in each.values() if "data:" in value]
@@ -112,7 +120,7 @@ def test_points_have_the_colours_of_their_labels_and_images_their_maps(tmp_path)
     assert all(picture.startswith("data:image/png;base64,") for picture in pictures)
     assert "After 20 steps." in page.text
     (tmp_path / "geometry/val/p.npz").unlink()
-    assert list(figures(read_run(tmp_path))) == ["cloud"]
+    assert list(drawn(tmp_path)) == ["cloud"]
 
 
 def test_two_scalars_are_a_path_where_both_are_there_and_lines_else(tmp_path):
@@ -121,13 +129,13 @@ def test_two_scalars_are_a_path_where_both_are_there_and_lines_else(tmp_path):
              for stage in ("train", "val") for name, role in (("a", ""), ("u", "x"))}  # fmt: skip
     declare(tmp_path, **about)
     write_log(tmp_path, train__a=[1.0, 0.5])
-    assert list(figures(read_run(tmp_path))) == ["toy_a"]
+    assert list(drawn(tmp_path)) == ["toy_a"]
     write_log(tmp_path, train__a=[1.0, 0.5], train__u=[-2.0, -3.0], val__a=[1, 1])
-    assert list(figures(read_run(tmp_path))) == ["train_path"]
-    axes = axes_of(tmp_path, "train_path")
+    assert list(drawn(tmp_path)) == ["train_path"]
+    axes = drawn(tmp_path)["train_path"]
     assert (axes.get_xlabel(), texts(axes)[0]) == ("u", "a")
     assert {"after 1 epoch", "after 2 epochs"} <= set(texts(axes))
-    assert "a 0.5, u -3 (epoch 1, step 19)" in page_of(write_report(tmp_path)).source
+    assert "a 0.5, u -3 (epoch 1, step 19)" in report(tmp_path).source
 
 
 LAYERS = ("h", "projector.0", "z")
@@ -144,33 +152,23 @@ def write_layers(folder, names=LAYERS):
 
 
 def test_layers_are_drawn_in_order_with_their_names(tmp_path):
-    page = page_of(write_report(write_layers(tmp_path)))
-    drawn = figures(read_run(tmp_path))
-    assert list(drawn) == ["layers_rank", "layers_knn", "toy_cka"]
-    axes = drawn["layers_rank"].axes[0]
+    page = report(write_layers(tmp_path))
+    found = drawn(tmp_path)
+    assert list(found) == ["layers_rank", "layers_knn", "toy_cka"]
+    axes = found["layers_rank"]
     assert lines(axes)[0].get_ydata().tolist() == [9.5, 8.5, 7.5]
     assert [label.get_text() for label in axes.get_xticklabels()] == list(LAYERS)
-    assert lines(drawn["layers_knn"].axes[0])[0].get_ydata().tolist() == [75.0] * 3
-    assert set(LAYERS) <= set(texts(drawn["toy_cka"].axes[0]))
+    assert lines(found["layers_knn"])[0].get_ydata().tolist() == [75.0] * 3
+    assert set(LAYERS) <= set(texts(found["toy_cka"]))
     assert "layerwidthRkNN" in page.text.replace("\n", "")
     assert "h169.5075.0%" in page.text
     assert page.text.count("High Rank.") == 1
     (tmp_path / "layers.csv").unlink()
-    assert {"1", "2", "3"} <= set(texts(axes_of(tmp_path, "toy_cka")))
+    assert {"1", "2", "3"} <= set(texts(drawn(tmp_path)["toy_cka"]))
     rows = [["h", 2, "", ""], ["m", 2, 3, ""], ["z", 1, 4, ""]]  # a layer without a number is a gap
     write_csv(write_info(tmp_path / "gap") / "layers.csv", ["layer", "width", "a", "none"], rows)
-    assert list(figures(read_run(tmp_path / "gap"))) == ["layers_a"]
-    np.testing.assert_array_equal(lines(axes_of(tmp_path / "gap", "layers_a"))[0].get_ydata(), [np.nan, 3, 4])
+    assert list(drawn(tmp_path / "gap")) == ["layers_a"]
+    np.testing.assert_array_equal(lines(drawn(tmp_path / "gap")["layers_a"])[0].get_ydata(), [np.nan, 3, 4])
     write_layers(tmp_path, ("h",))
-    assert list(figures(read_run(tmp_path))) == []
-    assert "Layer by layer" not in page_of(write_report(tmp_path)).text
-
-
-def test_results_that_only_explain_others_are_in_the_tables_alone(tmp_path):
-    write_log(tmp_path, val__x_a=[1, 1.5], val__x_first=[2, 3])
-    first = entry("First", key="first", shown=False)
-    about = {"val__x_a": entry("A", key="a", remark="From {first:.0f} on."), "val__x_first": first}
-    text = page_of(write_report(declare(tmp_path, **about))).text
-    assert list(figures(read_run(tmp_path))) == ["toy_a"]
-    assert "From 3 on." in text
-    assert "val/x_first22332" in text
+    assert list(drawn(tmp_path)) == []
+    assert "Layer by layer" not in report(tmp_path).text
