@@ -36,7 +36,8 @@ class ArrayFiles:
             name: Path in `geometry` without the file ending, such as `val/log_spectrum_h`.
             epoch: Number of the epoch, from 0.
             step: Number of optimizer steps done. In a fit, the loggers get `step` - 1.
-            values: (K,), or with more axes. A ValueError if it is a scalar, or its length differs from earlier rows.
+            values: A vector (K,), or an array with more axes. A ValueError is raised for a scalar, and for a vector
+                that is longer or shorter than in earlier rows.
         """
         if values.ndim == 0:
             raise ValueError(f"Expected {name!r} to have at least one axis, but got a scalar.")
@@ -52,10 +53,10 @@ class ArrayFiles:
             log_array(self.loggers, name, index, values=values.double().numpy(force=True))
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
-        """Append a row to `geometry/{name}.csv` with the number of samples behind the results.
+        """Append a row to `geometry/{name}.csv` that tells from how many samples the results are computed.
 
-        `counts` are the number of samples on all ranks, the number of views, and the dimensions of h and z ("" if
-        missing). The other arguments are those of :meth:`append`.
+        `counts` has four entries: the number of samples on all ranks, the number of views, the width of h and the width
+        of z ("" if missing). The other arguments are those of :meth:`append`.
         """
         header = ["epoch", "step", "samples", "views", "width_h", "width_z"]
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *counts])

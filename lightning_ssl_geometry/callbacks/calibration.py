@@ -25,12 +25,12 @@ _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 @contextmanager
 def calibrated(trainer: L.Trainer, host: L.LightningModule) -> Iterator[None]:
-    """Use statistics of training batches in new batch norms, inside this block.
+    """Give new batch norm layers the statistics of training batches, inside this block.
 
-    A batch norm is new if it is in training mode and has seen no batch. A copy of `host` takes training steps, until
-    1,024 samples on all ranks or 16 batches have passed. Each new layer gets the mean of its statistics over these
-    batches. After the block, all buffers have their old values, bit for bit. Without new layers, no batch is loaded.
-    All ranks must call this function together, outside inference mode.
+    A batch norm layer is new if it is in training mode and has seen no batch. A copy of the module `host` takes
+    training steps, until 1,024 samples on all ranks or 16 batches have passed. The statistics of each new layer are
+    averaged over these batches. After the block, all buffers have their old values, bit for bit. If there is no new
+    layer, no batch is loaded. All ranks must call this function together, outside inference mode.
     """
     fresh = {name: layer for name, layer in host.named_modules() if _is_fresh(layer)}
     found = _statistics(trainer, host, fresh) if fresh else {}

@@ -1,8 +1,10 @@
-r"""The evaluation of CRL-TAC (arXiv 2111.07679, Section 3.1): representations averaged over augmentations.
+r"""ChannelEvaluation: fits a linear classifier on representations averaged over augmentations.
 
 .. math:: Z = E_{T | X} [h(T(X))] = \sum_k w_k(X) \, h(t_k(X))
 
-In the paper, w_k(X) is the learned P(t_k | X). Other weights show which part of the accuracy is due to P.
+This is the evaluation of CRL-TAC (arXiv 2111.07679, Section 3.1). The augmentations are t_1, ..., t_K, and h(X) is the
+representation of an image X. In CRL-TAC, the weight w_k(X) is the learned probability P(t_k | X). Other weights show
+how much of the accuracy comes from these probabilities.
 """
 
 __all__ = ["ChannelEvaluation", "channel_weight"]
@@ -39,36 +41,39 @@ _CHANNEL = ("nonempty_mass", "entropy", "gaussian_potential")
 class ChannelEvaluation(Evaluation):
     r"""Fit a linear classifier on representations averaged over augmentations, at the end of a fit or a test.
 
-    The module must have `family` (the K augmentations t_k), `probabilities(image)` and `represent(image, weight)`, as
-    :class:`CRLTACModule` has. The DataModule must have `unaugmented_dataloader(split)`. Rank 0 fits the classifier on
-    the training split. The accuracies for each level and weighting, such as "head, learned", are written to
-    `linear_evaluation.csv` in the run's folder. `augmentation_channel.csv` gets means over the scored split, for each
-    weighting w:
+    The paper is CRL-TAC (arXiv 2111.07679, Section 3.1). The module must have `family` (the K augmentations t_k),
+    `probabilities(image)` (the weights P(t_k | image)) and `represent(image, weight)`, as :class:`CRLTACModule` has.
+    The DataModule must have `unaugmented_dataloader(split)`. Rank 0 fits one classifier on the training split for each
+    combination of `levels` and `weightings`. The accuracies are written to `linear_evaluation.csv` in the run's folder,
+    in rows such as "head, learned". For each weighting w, `augmentation_channel.csv` has three means over the images x
+    of the scored split:
 
     - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1]. An augmentation is empty if all
-      its pixels have the darkest value of the image. If all are empty, the value is 0, and a warning is given;
+      its pixels have the darkest value of the image. If all augmentations of an image are empty, its value is 0, and a
+      warning is given;
     - `entropy`: the entropy of w, in nats, from 0 to log K;
-    - `gaussian_potential`: mean :math:`e^{-2 \|z - z'\|^2}` over pairs of the head's representations, in (0, 1]: 1 if
+    - `gaussian_potential`: the mean of :math:`e^{-2 \|z - z'\|^2}` over pairs of "head" features, in (0, 1]. It is 1 if
       all are equal.
 
     Args:
-        weightings: The weights w of the augmentations. "learned": P(T | X), the paper's "ours". "top": equal for the
-            `top` most probable ones. "oracle": equal for those that overlap most with the batch's `box`. "uniform":
-            equal for all, the paper's "SimCLR". If P(T | X) is uniform, "learned" equals "uniform" and "top" is
-            arbitrary.
-        levels: "f": the weighted mean of the backbone's outputs. "head": the normalised mean of normalised embeddings.
+        weightings: The weights w of the augmentations. "learned": the probabilities P(t_k | x), called "ours" in the
+            paper. "top": equal for the `top` most probable augmentations. "oracle": equal for the augmentations that
+            overlap most with `box`, an entry of the batch. "uniform": equal for all, called "SimCLR" in the paper. If
+            the probabilities are all equal, "learned" equals "uniform", and "top" is arbitrary.
+        levels: The features. "f": the weighted mean of the backbone's outputs. "head": the weighted mean of the
+            normalised embeddings, normalised again.
         pixels: Also fit a classifier on the images themselves. This takes long for large images.
         top: Number of augmentations for "top", >= 1.
         split: The split on which accuracy is measured.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         standardize: Shift and scale each feature to mean 0 and deviation 1 first. The paper does not mention this step.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Largest number of L-BFGS iterations. The table has the number of the fit.
+        max_iter: Largest number of L-BFGS iterations. The table has the number that the fit took.
 
     Raises:
         ValueError: If an argument is out of range. Before training: if the module, its family, the DataModule or its
-            batches lack what is needed, `top` exceeds K, or the split is empty. At the end: if all augmentations of all
-            images of a split are empty.
+            batches lack what is needed, `top` exceeds K, the split is empty, or another run wrote a table to the
+            folder. At the end: if all augmentations of all images of a split are empty.
     """
 
     def __init__(
@@ -95,36 +100,29 @@ class ChannelEvaluation(Evaluation):
         self.scalars: list[dict[str, Any]] = []
 
     def logs(self) -> dict[str, str]:
-        """Map each result's name to its key in `quantities`."""
         return super().logs() | {f"augmentation_channel/{name}": name for name in _CHANNEL}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the table rows of an earlier fit."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.scalars = []
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check that the module and the data fit the evaluation."""
         super().on_fit_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise a ValueError if a table belongs to another run."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "augmentation_channel.csv")
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate the trained network."""
         self._evaluate(trainer, pl_module)
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check that the module and the data fit the evaluation."""
         super().on_test_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate the tested network."""
         super().on_test_end(trainer, pl_module)
         self._evaluate(trainer, pl_module)
 
@@ -202,10 +200,12 @@ def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | 
     """Return the weights of K augmentations for each sample, (N, K). Each row sums to 1.
 
     Args:
-        weighting: "learned": `probability`. "top": equal weights for the `top` most probable augmentations. "oracle":
-            equal weights for those with the largest overlap. "uniform": equal weights for all.
-        probability: P(T | X), (N, K), each row sums to 1.
-        overlap: (N, K), how much of the object each augmentation shows. A ValueError if "oracle" is used without it.
+        weighting: "learned": the weights are `probability`. "top": equal weights for the `top` most probable
+            augmentations. "oracle": equal weights for the augmentations with the largest `overlap`. "uniform": equal
+            weights for all.
+        probability: Probabilities of the augmentations for each of N samples, (N, K). Each row sums to 1.
+        overlap: (N, K), how much of the object each augmentation shows. It is needed for "oracle": without it, a
+            ValueError is raised.
         top: Number of augmentations for "top", in [1, K].
 
     >>> channel_weight("top", torch.tensor([[0.1, 0.4, 0.2, 0.3]]), top=2)

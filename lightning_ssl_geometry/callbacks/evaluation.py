@@ -60,24 +60,25 @@ class Evaluation(RunCallback, ABC):
         self.rows: list[dict[str, Any]] = []
 
     def logs(self) -> dict[str, str]:
-        """Map the table's name to its key in `quantities`."""
         return {"linear_evaluation": "linear_evaluation"}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the table rows of an earlier fit."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.rows = []
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise a ValueError if the table belongs to another run."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "linear_evaluation.csv")
 
     def row(
         self, name: str, scores: Sequence[Score], train: Rows, test: Rows, few: int | None = None
     ) -> dict[str, Any]:
-        """Return a row of the table with the mean of several accuracies. `few` is the number of labels per class."""
+        """Return one row of the table, with the mean accuracy of `scores`.
+
+        `name` is the name of the features. `train` are the samples of the first fit, and `test` the scored samples.
+        `few` is the number of labels per class, or None for all.
+        """
         accuracy = torch.tensor([score.accuracy for score in scores], dtype=torch.float64)
         return {
             "features": name,
@@ -107,9 +108,10 @@ def gather_split(
 ) -> dict[str, Tensor]:
     """Apply `observe` to all unaugmented batches of a split, and gather the results of all ranks.
 
-    `observe` maps a batch on the device to tensors with N rows, by name. Returns these tensors and `label`, in the
+    `observe` maps a batch on the device to a dict of tensors with N rows. Returns these tensors and `label`, in the
     order of the data set, on the CPU. The module is in eval mode, without gradients; its modes and the random state are
-    restored. Raises a ValueError, for the caller `asker`, without data or labels. All ranks must call this function.
+    restored. Raises a ValueError if there are no batches or no labels. `asker` is the name of the caller, for the error
+    message. All ranks must call this function.
     """
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     with undisturbed(pl_module):
@@ -126,7 +128,10 @@ def gather_split(
 
 
 def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
-    """Return the unaugmented batches of a split, on the device. A ValueError if the DataModule has none."""
+    """Return the unaugmented batches of a split, on the device.
+
+    Raises a ValueError if the DataModule has no `unaugmented_dataloader`. `asker` names the caller in the message.
+    """
     datamodule = getattr(trainer, "datamodule", None)
     load = getattr(datamodule, "unaugmented_dataloader", None)
     if load is None and (load := getattr(datamodule, "clean_dataloader", None)) is not None:

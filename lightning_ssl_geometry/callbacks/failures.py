@@ -1,4 +1,4 @@
-"""Handle errors of diagnostics and probes: a warning, or an error after the checkpoints are saved."""
+"""Failures: decides whether the error of a diagnostic or probe is raised or becomes a warning."""
 
 __all__ = ["Failures", "OnError"]
 
@@ -21,11 +21,12 @@ class _ToldError(ValueError):
 
 
 class Failures:
-    """Remembers which diagnostics of a callback failed, and turns their errors into warnings if possible.
+    """Records which diagnostics of a callback failed, and decides whether an error is raised or becomes a warning.
 
-    A stage is "train", "val", "test" or "probe". An error before the first successful step of a stage is raised, since
-    the settings are probably wrong. Later, an error becomes a warning, and the result is NaN. With "raise", the error
-    also ends an evaluation at once, and a fit after the epoch's checkpoints are saved.
+    A stage is "train", "val", "test" or "probe". An error before the first successful step of a stage is raised at
+    once, since the settings are probably wrong. A later error becomes a warning, and the result is NaN. If `on_error`
+    is "raise", the later error is also raised: at once in `Trainer.validate` and `Trainer.test`, and in a fit after the
+    checkpoints of the epoch are saved.
 
     Args:
         on_error: "warn" or "raise".
@@ -58,10 +59,10 @@ class Failures:
     def caught(
         self, trainer: L.Trainer, who: str, stage: str, diagnostic: str = "", lost: str = "The readout is NaN"
     ) -> Iterator[None]:
-        """Handle an error inside the block as the class describes. A raised error is a ValueError.
+        """Turn an error inside the block into a ValueError or a warning: see :class:`Failures`.
 
-        `who` is the name of the callback. `diagnostic` is "" if the block serves all diagnostics. `lost` is the part of
-        the warning on what happens to the result.
+        `who` is the name of the callback, for the message. `diagnostic` is the diagnostic that the block computes, or
+        "" if the block is for all diagnostics. `lost` says in the warning what happens to the result.
         """
         try:
             yield
@@ -79,7 +80,7 @@ class Failures:
             raise error
 
     def elsewhere(self, message: str) -> None:
-        """Record a failure on another rank. With "raise", all ranks then end together."""
+        """Record that another rank failed. If `on_error` is "raise", this rank then ends the fit, too."""
         if self.on_error == "raise":
             self._pending = self._pending or ValueError(message)
 

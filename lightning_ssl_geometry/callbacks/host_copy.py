@@ -23,17 +23,17 @@ class HostCopy:
 
     The copy has its own weights, buffers and Python attributes. It shares the Trainer. Its logs reach no logger.
     Forward hooks of the original are also called for the copy. Objects outside the module, such as a global counter,
-    are not copied. A compiled module cannot be copied. With `in_place`, it takes the steps itself, and :meth:`apart`
-    restores its weights and buffers.
+    are not copied. A compiled module cannot be copied. If `in_place` is true, the compiled module itself takes the
+    steps, and :meth:`apart` restores its weights and buffers.
 
     Args:
         trainer: The Trainer of the module.
-        host: The module. A ValueError if a part of it is compiled and `in_place` is false. An attribute that cannot be
-            copied raises its own error.
-        in_place: Use a compiled module itself instead of a copy.
+        host: The module. A ValueError is raised if a part of it is compiled and `in_place` is false. If an attribute
+            cannot be copied, the error is that of `copy.deepcopy`.
+        in_place: Use the module itself instead of a copy if it is compiled.
 
     Attributes:
-        module: The copy.
+        module: The copy, or the compiled module itself.
         logged: Names that the copy logged.
     """
 
@@ -66,7 +66,10 @@ class HostCopy:
                         tensor.copy_(value)
 
     def step(self, batch: Any, batch_idx: int, stage: str) -> Any:
-        """Return the outputs of a step on a copy of the batch. There is no optimizer step."""
+        """Call the training step (if `stage` is "train") or the validation step on a copy of the batch.
+
+        Returns the outputs of the step. No optimizer step is made.
+        """
         name = "training_step" if stage == "train" else "validation_step"
         method = getattr(self.module, name)
         context = self._context(stage)
@@ -75,7 +78,7 @@ class HostCopy:
             return method(copy.deepcopy(batch), *arguments)
 
     def training_pass(self, batch: Any, batch_idx: int) -> None:
-        """Pass a training batch through the copy. A ValueError if its training step cannot be called directly."""
+        """Pass a training batch through the copy. Raises a ValueError if its training step cannot be called."""
         if callable(getattr(self.module, "observe", None)):
             with self._context("train"), torch.no_grad():
                 self.module.step(batch)  # type: ignore[operator]
@@ -85,7 +88,7 @@ class HostCopy:
             raise ValueError("Expected a host with automatic optimization, whose training step changes no weights.")
 
     def can_step(self, stage: str) -> bool:
-        """Whether a step can be called directly. It cannot with manual optimization or a `dataloader_iter` argument."""
+        """Whether a step can be called directly: not if it needs `dataloader_iter` or optimizes manually."""
         if stage != "train":
             return not is_param_in_hook_signature(self.module.validation_step, "dataloader_iter", explicit=True)
         by_hand = not self.module.automatic_optimization

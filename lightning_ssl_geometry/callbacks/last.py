@@ -10,12 +10,12 @@ from pathlib import Path
 def last_checkpoint(runs: str | Path) -> Path:
     """Return the path of the last checkpoint of the newest version of an experiment, for `ckpt_path`.
 
-    If the newest version was resumed, and killed before it saved a checkpoint, the checkpoint that it was resumed from
-    is returned. Versions without logs and incomplete files are skipped.
+    If the newest version was itself resumed from a checkpoint and has saved none of its own, that checkpoint is
+    returned. Versions without logs and incomplete files are skipped.
 
     Args:
         runs: Folder of the versions, `save_dir/name` of the logger. `ModelCheckpoint(save_last=True)` writes
-            `version_*/checkpoints/last.ckpt` there. A ValueError if there is none.
+            `version_*/checkpoints/last.ckpt` there. A ValueError is raised if there is no checkpoint.
     """
     versions = _newest_first(Path(runs))
     for version in versions:

@@ -44,28 +44,30 @@ class LayerGeometry(EvaluationCallback):
 
     The layers are h, the input of each linear layer of the projector, and z. The results show where to cut off the
     projector: Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine Regularization (2022). The validation or test
-    step must return h (V, N, D), `index` and `projector`. It may return `label` and `h_image`, h of unaugmented images.
-    If it returns `fibers`, the input of the projector in place of h, only h and z are compared.
+    step must return h (V, N, D), V views of N samples with D dimensions, `index` and `projector`. It may return `label`
+    and `h_image`, h of the unaugmented images. If the step also returns `fibers`, the projector maps `fibers` to z, and
+    only h and z are compared.
 
     At the end of each validation or test, three files in the run's folder are replaced. `layers.csv` has one row per
-    layer, with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has linear CKA between the L layers, (L,
-    L); it is NaN for a layer that maps all samples to one point. `representations.npz` has `index` (n,), `label` (n,)
-    and the outputs of each layer (n, D_l) for `sample_size` samples.
+    layer, with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has the linear CKA between the L layers,
+    (L, L). The CKA of a layer that maps all samples to one point is NaN. `representations.npz` has `index` (n,),
+    `label` (n,) and the outputs of each layer (n, D_l) for n samples. D_l is the width of the layer.
 
     Args:
-        diagnostics: Name -> Metric that computes scalars. Each layer gets copies. In `update`, `h` and `z` are both the
-            layer's outputs for the views (V, N, D_l). `h_image` (N, D_l) are its outputs for unaugmented images, or
-            without them for the first views. `label`, `index` and other outputs of the step are also available. None:
-            effective rank, alignment, uniformity, and of `h_image` alpha-ReQ and intrinsic dimension. Labels add the
-            label agreement of the hardest negative.
+        diagnostics: Name -> Metric that computes scalars. A Metric is copied for each layer. Its `update` may have
+            these arguments: `h` and `z`, both the layer's outputs for the views (V, N, D_l); `h_image`, the layer's
+            outputs for the unaugmented images (N, D_l), or for the first views if the step returns no `h_image`;
+            `label`, `index` and other outputs of the step. None: effective rank, alignment, uniformity, and, on
+            `h_image`, alpha-ReQ and intrinsic dimension. If there are labels, also the label agreement of the hardest
+            negative.
         rename: Name of a diagnostic -> {argument of its `update`: name of the tensor}, such as {"rank": {"h":
             "h_image"}}.
-        stage: "val" or "test", the loop that is observed.
+        stage: "val" or "test": the loop in which the layers are compared.
         sample_size: Number of samples in `representations.npz`, chosen by their index.
 
     Raises:
-        ValueError: If `stage` or `sample_size` is out of range. In the loop: if the step returns no h, or one of
-            several processes gets no batch.
+        ValueError: If `stage` or `sample_size` is out of range. Before training: if another run wrote one of the files.
+            In the loop: if the step returns no h, or if only some of the processes get batches.
     """
 
     section: ClassVar[str] = "layers"
@@ -104,25 +106,20 @@ class LayerGeometry(EvaluationCallback):
         self._sample: LayerSample | None = None
 
     def logs(self) -> dict[str, str]:
-        """Map the names of results to their keys in `quantities`."""
         return {"layers/width": "width", f"{self.stage}/layer_cka": "layer_cka"}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise a ValueError if a file belongs to another run."""
         super().on_train_start(trainer, pl_module)
         if self.stage == "val":
             self.refuse(trainer, *_FILES)
 
     def watches(self, stage: str) -> bool:
-        """Whether this callback observes a stage."""
         return stage == self.stage
 
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Discard the samples of an interrupted pass."""
         self._sample = None
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """Update the diagnostics of each layer with a step."""
         if not isinstance(step.outputs, Mapping) or "h" not in step.outputs:
             raise ValueError(f"Expected the {self.stage} step to return `h` for LayerGeometry, but it does not.")
         if (outputs := step.own(step.outputs)) is None:
@@ -168,7 +165,6 @@ class LayerGeometry(EvaluationCallback):
         return count > 0
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Compute the results on all ranks, and write them on rank 0."""
         if not self._has_batches(trainer):
             return
         assert self._sample is not None

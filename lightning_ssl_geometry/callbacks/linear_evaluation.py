@@ -26,32 +26,35 @@ _PROJECTOR = "projector"
 class LinearEvaluation(Evaluation):
     """Fit a multinomial logistic regression on frozen features, before and after training.
 
-    The features are the pixels, and the network's outputs when a fit begins ("frozen") and ends ("trained"). New batch
-    norms get statistics of training batches first (:func:`calibrated`). Images are not augmented. Features are
-    standardised by the training set's mean and deviation. The classifier is fitted on rank 0, on the training split,
-    and scored on another split. The DataModule must have `unaugmented_dataloader(split)`. The table is written to
-    `linear_evaluation.csv` in the run's folder, and saved in checkpoints.
+    The features are the pixels ("pixels"), the network's outputs before training ("frozen"), and its outputs after
+    training ("trained"). New batch norms get statistics of training batches first (:func:`calibrated`). Images are not
+    augmented. Features are standardised by the training set's mean and deviation. The classifier is fitted on rank 0,
+    on the training split, and scored on another split. The DataModule must have `unaugmented_dataloader(split)`. The
+    table is written to `linear_evaluation.csv` in the run's folder, and saved in checkpoints.
 
-    With `layers`, inner layers of the trained network are scored, too. Rusak et al., Content suppresses style (2022),
-    score features before and after the projector (Table 2) and before the last block of a ResNet (Appendix E).
+    If `layers` is given, inner layers of the trained network are scored, too. Rusak et al., Content suppresses style
+    (2022), score features before and after the projector (Table 2) and before the last block of a ResNet (Appendix E).
 
     Args:
         labels_per_class: Numbers of labels per class. None in the list: all labels.
         split: The split on which accuracy is measured.
-        repeats: Number of random draws for each number of labels. The table has mean and standard deviation over draws.
+        repeats: Number of random draws for each number of labels. The table has the mean and the standard deviation
+            over the draws.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
         max_iter: Largest number of L-BFGS iterations. The table has the iterations of the last draw.
         seed: Seed of the draws.
         features: Which of "pixels", "frozen" and "trained" are scored. Large images make "pixels" slow.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         layers: Dotted names of submodules of the module, such as "backbone.layer4.1", "projector.0" or "projector".
-            Each returns (N, D), or (N, C, H, W), which is averaged over H and W. The projector gets h, the output of
-            the module's `forward`. With `layers`, `features` may be empty.
-        at: "fit": when a fit begins and ends. "test": at the end of a test, without "frozen".
+            Each submodule must return (N, D) or (N, C, H, W). In the second case, the mean over H and W is scored. The
+            projector gets h, the output of the module's `forward`. If `layers` is given, `features` may be empty.
+        at: When features are scored. "fit": at the start and the end of a fit. "test": at the end of a test, without
+            "frozen".
 
     Raises:
-        ValueError: If an argument is out of range, the DataModule has no `unaugmented_dataloader`, or a layer does not
-            exist. When the fit ends: if a layer is not called exactly once in a pass, or returns another shape.
+        ValueError: If an argument is out of range, the DataModule has no `unaugmented_dataloader`, a layer does not
+            exist, or another run wrote the table. When the fit ends: if a layer is not called exactly once in a pass,
+            or returns another shape.
     """
 
     def __init__(
@@ -86,15 +89,12 @@ class LinearEvaluation(Evaluation):
         self.at = at
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the table rows so far."""
         return {"rows": self.rows}  # a resumed run cannot evaluate its untrained network again
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the table rows of a checkpoint."""
         self.rows = state_dict["rows"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate the pixels and the untrained network."""
         super().on_fit_start(trainer, pl_module)
         if self.at == "fit":
             for name in self.layers:
@@ -105,13 +105,11 @@ class LinearEvaluation(Evaluation):
                     self._evaluate(trainer, pl_module, ("frozen",))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate the trained network and its layers."""
         if self.at == "fit":
             self.rows = [row for row in self.rows if row["features"] not in ("trained", *self.layers)]
             self._evaluate_network(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Evaluate pixels, network and layers if `at` is "test"."""
         super().on_test_end(trainer, pl_module)
         if self.at == "test":
             for name in self.layers:

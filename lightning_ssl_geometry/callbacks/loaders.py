@@ -58,7 +58,7 @@ def is_repeatable(loader: Any) -> bool:
 
 
 def one_pass(loader: Any) -> Iterable[Any]:
-    """Return an iterable over all batches. It does not use the persistent workers of the training."""
+    """Return an iterable over all batches. Persistent workers of the loader are left to the training."""
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         return _again(loader, loader.num_workers)
     return loader
@@ -67,7 +67,7 @@ def one_pass(loader: Any) -> Iterable[Any]:
 def first_batches(loader: Any, count: int) -> Iterator[Any]:
     """Yield the first `count` batches of a loader, on the CPU. The loader's random generators are restored.
 
-    `loader` may also be a list or dict. The caller must restore the global random state (:func:`undisturbed`).
+    `loader` may be a list or dict of loaders. The caller must restore the global random state (:func:`undisturbed`).
     """
     if not isinstance(loader, DataLoader):
         source = CombinedLoader(loader, "max_size_cycle") if isinstance(loader, dict | list | tuple) else loader

@@ -61,7 +61,7 @@ class LogisticRegression:
         self.tol = tol
 
     def __call__(self, train: Rows, test: Rows) -> Score:
-        """Fit on `train` and score on `test`. A ValueError if `train` has fewer than 2 classes."""
+        """Fit on `train` and score on `test`. Raises a ValueError if `train` has fewer than 2 classes."""
         if (count := len(train.label.unique())) < 2:
             raise ValueError(f"Expected `train` with labels of at least 2 classes, but got {count}.")
         if self.standardize:
@@ -96,14 +96,14 @@ def logistic_regression(
 
     The objective is the sum of the cross entropies plus :math:`\|W\|_F^2 / (2 C)`. Products with the features use the
     features' dtype, the rest uses float64. Returns W (classes, D), b (classes,) and the number of iterations. For two
-    classes, W and b have one row, the logit of the second class, as in scikit-learn.
+    classes, W and b have one row, which gives the logit of the second class, as in scikit-learn.
 
     Args:
         x: Features, (N, D), of a float dtype.
         label: (N,) int64, from 0 to the number of classes - 1, at least 2 classes.
         regularization: C, the inverse strength of the penalty on W, > 0. There is no penalty on b.
         max_iter: Largest number of iterations.
-        tol: The fit stops when no entry of the gradient of the objective / N exceeds `tol` in absolute value.
+        tol: The fit stops when no entry of the gradient of the objective divided by N exceeds `tol` in absolute value.
 
     Raises:
         ValueError: If a shape or dtype does not fit, or there are fewer than 2 classes.

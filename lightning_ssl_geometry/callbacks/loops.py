@@ -1,4 +1,4 @@
-"""EvaluationCallback: base class that handles validation and test by the same methods."""
+"""EvaluationCallback: base class whose methods get the steps of both validation and test."""
 
 __all__ = ["EvaluationCallback", "Stage", "Step"]
 
@@ -31,7 +31,12 @@ class Step(NamedTuple):
 
 
 class EvaluationCallback(RunCallback, ABC):
-    """Base of callbacks that handle validation and test by the same methods."""
+    """Base of callbacks whose methods get the steps of both validation and test.
+
+    A stage is "val" or "test". When the loop over the batches of a stage starts, :meth:`begin_pass` is called. If
+    :meth:`watches` is true for the stage, :meth:`open` is called before each step and :meth:`take` after it, and
+    :meth:`end` is called when the loop ends.
+    """
 
     @abstractmethod
     def watches(self, stage: str) -> bool:
@@ -39,59 +44,51 @@ class EvaluationCallback(RunCallback, ABC):
 
     @abstractmethod
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Handle the start of a pass over the batches, even of a stage that is not observed."""
+        """Prepare for the batches of a stage, even if the stage is not observed."""
 
     @abstractmethod
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """Handle a step of an observed stage."""
+        """Process the outputs and the batch of one step."""
 
     @abstractmethod
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the results at the end of a pass. All ranks call this method, even ranks without a batch."""
+        """Log the results of a stage. This method is called on all ranks, even on ranks without a batch."""
 
     def open(self) -> None:
-        """Prepare for a step of an observed stage."""
+        """Prepare for the next step."""
 
     def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
-        """Handle a step of Lightning's sanity check."""
+        """Process the outputs and the batch of one step of Lightning's sanity check."""
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a validation."""
         self.begin_pass("val", trainer, pl_module)
 
     def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin a test."""
         self.begin_pass("test", trainer, pl_module)
 
     def on_validation_batch_start(self, trainer: L.Trainer, *_: Any, **__: Any) -> None:
-        """Prepare for a step of a validation."""
         self._open("val")
 
     def on_test_batch_start(self, trainer: L.Trainer, *_: Any, **__: Any) -> None:
-        """Prepare for a step of a test."""
         self._open("test")
 
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any
     ) -> None:
-        """Pass a step to :meth:`take`, or to :meth:`take_sanity_check`."""
         self._take("val", trainer, Step(*step, **named))
 
     def on_test_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
-        """Pass a step to :meth:`take`."""
         self._take("test", trainer, Step(*step, **named))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """End a validation."""
         if not trainer.sanity_checking:
             self.end_pass("val", trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """End a test."""
         self.end_pass("test", trainer, pl_module)
 
     def end_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call :meth:`end` if the stage is observed."""
+        """Call :meth:`end` if this callback observes the stage."""
         if self.watches(stage):
             self.end(stage, trainer, pl_module)
 

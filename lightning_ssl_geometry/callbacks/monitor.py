@@ -42,12 +42,13 @@ from lightning_ssl_geometry.types import SAMPLE_AXIS
 class GeometryMonitor(StageCallback):
     """Compute diagnostics of a model during training. The training stays bit-identical on one machine.
 
-    A diagnostic is a torchmetrics Metric. The argument names of its `update` select the tensors that it gets, such as h
-    (V, N, D), z (V, N, P), label, index and projector. Scalars are logged as `{stage}/{name}`, or
-    `{stage}/{name}_{key}` if the Metric returns a dict. Vectors are appended to `geometry/{stage}/{name}.csv` in the
-    run's folder. Larger arrays replace `geometry/{stage}/{name}.npz`. `geometry/{stage}/rows_seen.csv` has the number
-    of samples and views behind the results, and `geometry/quantities.json` describes them. Before the first step, one
-    training and one validation batch are tried on a copy of the model, so that wrong settings fail early.
+    A diagnostic is a torchmetrics Metric. It gets those tensors of a step that are arguments of its `update`: the
+    representations h (V, N, D) and embeddings z (V, N, P) of V views of N samples, label, index, projector and others.
+    D and P are the dimensions of h and z. Scalars are logged as `{stage}/{name}`, or `{stage}/{name}_{key}` if the
+    Metric returns a dict. Vectors are appended to `geometry/{stage}/{name}.csv` in the run's folder. Larger arrays
+    replace `geometry/{stage}/{name}.npz`. `geometry/{stage}/rows_seen.csv` has the numbers of samples and views that
+    were observed. `geometry/quantities.json` describes the results. Before the first step, one training and one
+    validation batch are tried on a copy of the model, so that wrong settings fail early.
 
     Args:
         diagnostics: Name -> Metric. None: the standard set, as far as it applies to the model's projector.
@@ -58,21 +59,22 @@ class GeometryMonitor(StageCallback):
             first step (logged at step 0) and after epochs. Before the first step, new batch norms get statistics of
             training batches (:func:`calibrated`).
         every_n_steps: Observe every n-th training batch of an epoch, including the first. None: the largest n <= 50
-            with at least max(4 D, 1,024) rows per epoch (:class:`Filling`). No rank exceeds the number of rows.
+            with at least max(4 D, 1,024) rows per epoch, where a row is one view of one sample (:class:`Filling`). The
+            rank of h cannot exceed the number of rows.
         probe_size: Number of "probe" samples per process, evenly spread over the validation set, rounded up to whole
             batches.
         probe_every_n_epochs: Observe "probe" after every n-th epoch, and after the last.
         name: Part of all logged names: `{stage}/{name}/{diagnostic}`. Monitors that share stages and diagnostics need
             different names.
-        on_error: What happens if a diagnostic fails, or h or z is not finite, after a step of the stage has succeeded.
-            "warn": the result is NaN, with a warning. "raise": a fit ends with the error after the epoch's checkpoints
-            are saved, an evaluation at once. Errors before the first step are always raised.
+        on_error: What happens if a diagnostic fails, or if h or z is not finite. "warn": the result is NaN, with a
+            warning. "raise": the error ends a fit after the epoch's checkpoints are saved, and a validation or test at
+            once. If a diagnostic fails before the first successful step of a stage, the error is always raised at once.
         **host: For a model of another package, where its h, z, labels and views are: `taps`, `view_layout`,
             `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`. The stage "probe" takes the
-            views or images that `batch_keys` names. With `augment`, all stages use the monitor's own views.
+            views or images that `batch_keys` names. If `augment` is given, all stages use its views.
 
     Attributes:
-        seen: Stage -> number of samples (on all ranks) and of views behind the latest results.
+        seen: Stage -> number of samples on all ranks, and number of views, from which the latest results were computed.
 
     Raises:
         ValueError: If an argument is out of range, `rename` names an unknown argument, or a name has a path separator.
@@ -126,7 +128,6 @@ class GeometryMonitor(StageCallback):
 
     @property
     def title(self) -> str:
-        """Name of this monitor in messages."""
         return "GeometryMonitor" + (f" {self.name!r}" if self.name else "")
 
     @property
@@ -139,7 +140,6 @@ class GeometryMonitor(StageCallback):
         self.filling = Filling(value)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register forward hooks, and find the run's files."""
         super().setup(trainer, pl_module, stage)
         self._begin_run(ArrayFiles(run_files(trainer), trainer.loggers))
         self._readout.restart()
@@ -159,16 +159,13 @@ class GeometryMonitor(StageCallback):
         self._refused: set[str] = set()  # names that another callback logs with another meaning
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the forward hooks."""
         super().teardown(trainer, pl_module, stage)
         self._probe_loader = None
 
     def start_clean(self) -> None:
-        """Reset the diagnostics to their state before any fit."""
         self._metrics = {stage: copy.deepcopy(self._diagnostics) for stage in self._metrics}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Observe the stage "probe" before the first step."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, arrays=self._names())
         if "probe" in self._metrics and trainer.global_step == 0:
@@ -179,7 +176,6 @@ class GeometryMonitor(StageCallback):
                 logger.log_metrics(scalars | {"epoch": 0}, step=0)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the results of the epoch, and observe "probe"."""
         super().on_train_epoch_end(trainer, pl_module)
         done = trainer.current_epoch + 1
         if "probe" in self._metrics and (done % self.probe_every_n_epochs == 0 or done == trainer.max_epochs):
@@ -187,15 +183,12 @@ class GeometryMonitor(StageCallback):
             self.end("probe", trainer, pl_module)
 
     def watches(self, stage: str) -> bool:
-        """Whether a stage is one of `stages`."""
         return stage in self._metrics
 
     def wants(self, stage: Stage, batch_idx: int) -> bool:
-        """Whether a batch of a stage is observed."""
         return self.watches(stage) and (stage != "train" or self.filling.wants(batch_idx))
 
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Update copies of the diagnostics with one step. Returns the names that they will log."""
         names: set[str] = set()
         entries: dict[str, Declared | None] = {}
         tensors = (value for value in observation.values() if isinstance(value, Tensor))
@@ -223,7 +216,6 @@ class GeometryMonitor(StageCallback):
             )
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Reset the diagnostics of a stage."""
         self._seen[stage] = Seen(0, 0)
         if stage == "train":
             self.filling.begin(trainer.num_training_batches)
@@ -232,7 +224,6 @@ class GeometryMonitor(StageCallback):
             metric.reset()
 
     def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
-        """Update the diagnostics of a stage with the tensors of a step."""
         space = observation.get("h", observation.get("z"))
         if isinstance(space, Tensor) and space.ndim > 1:
             before = self._seen.get(stage, Seen(0, 0))
@@ -252,7 +243,6 @@ class GeometryMonitor(StageCallback):
         self.failures.prove(stage)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Compute and log the results of a stage."""
         for name, value in self._results(stage, trainer):
             pl_module.log(name, value.float(), batch_size=1)  # one value, which Lightning must not weigh by batches
 

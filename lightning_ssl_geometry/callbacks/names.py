@@ -8,10 +8,10 @@ _LONGEST = 100
 
 
 def check_name(argument: str, *names: str) -> None:
-    """Check that `names`, the values of the argument `argument`, can be parts of a path.
+    """Check that `names` can be parts of a path. `argument` is the argument that holds them, for the message.
 
-    A ValueError if a name is empty, ".", "..", "rows_seen" or longer than 100 characters, or has a path separator or a
-    control character.
+    Raises a ValueError if a name is empty, ".", "..", "rows_seen" or longer than 100 characters, or has a path
+    separator or a control character.
     """
     for name in names:
         if name == _TAKEN:

@@ -46,9 +46,9 @@ class Probe(StageCallback):
     Args:
         name: The accuracy is logged as `val/{name}_accuracy`.
         num_classes: Number of classes. None: the DataModule's `num_classes`.
-        on_error: What happens if a step fails after another step of training or validation has succeeded. "warn": the
-            accuracy is NaN, with a warning. "raise": the fit ends with the error after the epoch's checkpoints are
-            saved.
+        on_error: What happens if a step fails. "warn": the accuracy is NaN, with a warning. "raise": the fit ends with
+            the error after the epoch's checkpoints are saved. An error before the first successful step of training or
+            of validation is always raised at once.
         **host: For a model of another package, where its h and labels are: `taps`, `view_layout` and `batch_keys` of
             :class:`lightning_ssl_geometry.observe.host.Host`. `taps` must name "h", and `batch_keys` "label". If the
             validation set has images and no views, `batch_keys` names "image" instead of "views".
@@ -78,16 +78,13 @@ class Probe(StageCallback):
 
     @property
     def title(self) -> str:
-        """Name of this probe in messages."""
         return f"{type(self).__name__} {self.name!r}"
 
     @property
     def state_key(self) -> str:
-        """Key of this probe's state in checkpoints."""
         return type(self).__qualname__ if self.name == self.default_name else self.title
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register forward hooks, and find the number of classes."""
         super().setup(trainer, pl_module, stage)
         found = self.num_classes or getattr(getattr(trainer, "datamodule", None), "num_classes", None)
         if found is None:
@@ -98,25 +95,20 @@ class Probe(StageCallback):
         self._accuracy = MulticlassAccuracy(self._classes, average="micro")
 
     def logs(self) -> dict[str, str]:
-        """Map the logged names to their keys in `quantities`."""
         return {name: key for stage in self.scalars for name, key in self._logged(stage).items()}
 
     @property
     def part(self) -> str:
-        """The argument `name`, or "" if it is the default."""
         return "" if self.name == self.default_name else self.name
 
     def watches(self, stage: str) -> bool:
-        """Whether the stage is "train" or "val"."""
         return stage in ("train", "val")
 
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Check h and labels. Returns the names that will be logged."""
         self._labelled(observation, check=True)
         return set(self._logged(stage))
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Reset the accuracy, or the count of invalid labels."""
         if stage == "val":
             assert self._accuracy is not None
             self._accuracy.to(pl_module.device).reset()
@@ -125,7 +117,6 @@ class Probe(StageCallback):
             self._left_out = torch.tensor(0, device=pl_module.device)
 
     def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
-        """Learn from a training step, or score a validation step."""
         h: Tensor | None = None
         with self.failures.caught(trainer, self.title, stage):
             if stage == "train":
@@ -140,7 +131,6 @@ class Probe(StageCallback):
         self.failures.prove(stage)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the accuracy of a validation. It is NaN if a step failed or h was not finite on any rank."""
         if stage != "val":
             self._tell_left_out(trainer)
             return
@@ -157,7 +147,6 @@ class Probe(StageCallback):
         self._accuracy.reset()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Score the probe here if the module has no `validation_step`."""
         super().on_train_epoch_end(trainer, pl_module)
         if has_validation(pl_module):
             return

@@ -26,17 +26,18 @@ from lightning_ssl_geometry.settings import passed_on
 class LinearProbe(Probe):
     """A linear classifier on h that trains beside the model. It has no effect on the model.
 
-    It logs `val/linear_probe_accuracy`, and `train/linear_probe_loss`, the mean over the global batch, where each view
-    is a sample. Weights and optimizer state are saved in checkpoints, under the callback's own key. Each new fit starts
-    a new classifier. A resumed fit continues with the saved one.
+    It logs `val/linear_probe_accuracy` and `train/linear_probe_loss`. The loss is the mean over all views of all
+    samples of the global batch. Weights and optimizer state are saved in checkpoints. Each new fit starts a new
+    classifier. A resumed fit continues with the saved one.
 
     Args:
         num_classes: Number of classes. None: the DataModule's `num_classes`.
-        optimizer: Makes the optimizer. None: Adam with learning rate 1e-2.
+        optimizer: Makes the optimizer from the parameters. None: Adam with learning rate 1e-2.
         name: Prefix of the logged names. Two probes of one model need different names.
-        **settings: The arguments of :class:`Probe`: `on_error`, and for a model of another package `taps`, such as
-            {"h": dotted name of the backbone}, `view_layout`, and `batch_keys`, such as {"label": 1}. Training skips
-            samples whose h is not finite. In validation, such a sample makes the accuracy NaN.
+        **settings: The arguments `on_error`, `taps`, `view_layout` and `batch_keys` of :class:`Probe`. For a model of
+            another package, `taps` says which submodule returns h, as in {"h": "backbone"}, and `batch_keys` where the
+            labels are, as in {"label": 1}. Samples with an h that is not finite are skipped in training. In validation,
+            one such sample makes the accuracy NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -77,28 +78,23 @@ class LinearProbe(Probe):
         self._restored: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights and optimizer state."""
         if self._head is None or self._descent is None:
             return self._restored
         return {"head": self._head.state_dict(), "optimizer": self._descent.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the state until the fit starts."""
         self._restored, self._head = state_dict, None
 
     def start_clean(self) -> None:
-        """Forget the classifier of an earlier fit."""
         self._head, self._descent, self._restored = None, None, {}
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Take a step without samples. The other ranks wait for this rank's gradients."""
-        if stage == "train" and self._head is not None:
+        if stage == "train" and self._head is not None:  # the other ranks wait for this rank's gradients
             weight = self._head.weight
             h = weight.new_zeros(1, 0, weight.shape[1])
             self._learn(h, torch.zeros(0, dtype=torch.int64, device=weight.device), trainer.lightning_module)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Build the classifier if a checkpoint was loaded."""
         super().on_fit_start(trainer, pl_module)
         if self._restored:
             self._build(self._restored["head"]["weight"].shape[1], pl_module.device)
@@ -148,17 +144,18 @@ class KNNProbe(Probe):
     """Predicts labels by a weighted vote of the nearest neighbours in cosine similarity (Wu et al., 2018).
 
     It logs `val/knn_probe_accuracy`. The neighbours are from a bank: h of the first views of the last `bank_size`
-    training samples of the epoch, over all ranks. The bank is emptied at the start of each epoch. Memory, in float32 on
-    the training device: bank_size x D, twice that during a validation, and chunk_size x bank_size for predictions.
+    training samples of the epoch, over all ranks. The bank is emptied at the start of each epoch. The bank takes
+    bank_size x D float32 numbers on the training device, where D is the dimension of h, and twice as many during a
+    validation. Predictions take chunk_size x bank_size further numbers.
 
     Args:
-        k: Number of neighbours, >= 1. A smaller bank is used as a whole.
+        k: Number of neighbours, >= 1. If the bank has fewer samples, all of them vote.
         temperature: A vote has the weight exp(similarity / temperature), > 0.
         bank_size: Number of samples in the bank, >= 1.
         chunk_size: Number of validation samples that are compared with the bank at once, >= 1.
         num_classes: Number of classes. None: the DataModule's `num_classes`.
         name: Prefix of the logged names. Two probes of one model need different names.
-        **settings: The arguments of :class:`Probe`: `on_error`, `taps`, `view_layout` and `batch_keys`. If h is not
+        **settings: The arguments `on_error`, `taps`, `view_layout` and `batch_keys` of :class:`Probe`. If h is not
             finite, the accuracy is NaN.
     """
 
@@ -200,11 +197,9 @@ class KNNProbe(Probe):
         self._gathered: tuple[Tensor, Tensor] | None = None
 
     def start_clean(self) -> None:
-        """Forget the samples of an earlier fit."""
         self._bank, self._gathered = [], None
 
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Empty the bank before an epoch. Gather it from all ranks before a validation."""
         super().begin(stage, trainer, pl_module)
         if stage == "train":
             self._bank.clear()
@@ -212,7 +207,6 @@ class KNNProbe(Probe):
             self._gathered = self._gather(pl_module.device)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the accuracy, and free the gathered bank."""
         super().end(stage, trainer, pl_module)
         if stage == "val":
             self._gathered = None

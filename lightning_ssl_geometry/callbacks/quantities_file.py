@@ -27,7 +27,8 @@ class QuantitiesFile:
     """Collects the descriptions of logged names, and writes them to `geometry/quantities.json`.
 
     A description is a :class:`Declared`. It comes from a callback, from the LightningModule, or from the file of an
-    earlier part of the run. If several describe one name, the first in this order is used.
+    earlier part of the run. If these describe one name differently, the description of the callback is used, or else
+    that of the module.
 
     Args:
         files: The files of the run.
@@ -49,7 +50,7 @@ class QuantitiesFile:
         self._warned, self._silent = set(), set()
 
     def carry(self, folder: Path) -> None:
-        """Add the descriptions of an earlier part of the run, which are in `folder`."""
+        """Add the descriptions in `folder`, which an earlier part of the run wrote."""
         found, failed, notes = _descriptions(folder / NAME)
         self._earlier |= found
         if failed:
@@ -58,21 +59,25 @@ class QuantitiesFile:
             rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
     def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Collect descriptions of the module and the callbacks. A ValueError if two callbacks differ in one name."""
+        """Take the descriptions of the module, `host`, and of the callbacks, `said`, without writing them.
+
+        Raises a ValueError if two callbacks describe one name differently.
+        """
         self._host = dict(host)
         self._take(said)
         self._waits = True
 
     def write(self) -> None:
-        """Write the descriptions that :meth:`expect` collected, once."""
+        """Write the file if :meth:`expect` was called after the file was last written."""
         if self._waits:
             self._write()
 
     def check(self, callback: L.Callback, entries: Mapping[str, Declared | None]) -> None:
-        """Raise a ValueError if another callback describes a name differently.
+        """Raise a ValueError if another callback describes one of these names differently.
 
-        The values of `entries` are descriptions by logged name. None means that `callback` has no description. A
-        description by another callback is then an error. Without an error, the name loses its earlier description.
+        `entries` maps names that `callback` logs to their descriptions, or to None if `callback` does not describe
+        them. For None, a ValueError is raised if another callback describes the name. Otherwise, the description of the
+        name by an earlier part of the run is dropped.
         """
         others = merged(*(said for other, said in self._said.items() if other != id(callback)))
         merged(others, {name: entry for name, entry in entries.items() if entry})
@@ -83,7 +88,7 @@ class QuantitiesFile:
         self._silent |= {name for name, entry in entries.items() if entry is None}
 
     def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Add descriptions of callbacks, and update the file. A ValueError if two differ in one name."""
+        """Add descriptions of callbacks, and write the file. Raises a ValueError if two contradict each other."""
         self._take(said)
         self._write()
 
@@ -123,11 +128,12 @@ class QuantitiesFile:
 
 
 def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:
-    """Return the description of one result of a Metric, or None if its `quantities` do not have the key.
+    """Return the description of one result of a Metric, or None if the Metric has descriptions, but not of this result.
 
-    `key` is the result's key in the Metric's dict, or "". `space` is the name of the tensor that the Metric gets, such
-    as "h", or "". `width` is the tensor's number of dimensions. Without `quantities`, the title is the class name and
-    the key. Raises a ValueError if `quantities` do not map keys to Quantity.
+    The Metric has its descriptions in the attribute `quantities`, a dict from keys to Quantity. Raises a ValueError if
+    the attribute is something else. Without this attribute, the class name and `key` are the title of the result. `key`
+    is the key of the result in the Metric's dict, or "". `space` is the name of the tensor that the Metric gets, such
+    as "h", or "", and `width` is the size of its last axis.
     """
     quantities = quantities_of(thing)
     if getattr(thing, "quantities", None):
@@ -150,10 +156,11 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
 
 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
-    """Return descriptions of the logs and files of a callback or module, by logged name.
+    """Return the descriptions of the logs and files of a callback or module, by logged name.
 
-    `names` maps logged names to keys in `quantities`; unknown keys are omitted. `section` is the default section of the
-    page. `part` distinguishes `thing` from others of its class.
+    `thing` is the callback or module, and has its descriptions in the attribute `quantities`. `names` maps logged names
+    to keys of this attribute; unknown keys are omitted. `section` is the section of the report if `thing` has none.
+    `part` is a name that distinguishes `thing` from others of its class, or "".
     """
     quantities = quantities_of(thing)
     if not isinstance(quantities, Mapping):  # another library's attribute of the same name
@@ -168,7 +175,7 @@ def meanings(thing: object, names: Mapping[str, str], section: str = "other", pa
 
 
 def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
-    """Return descriptions of the scalars that a module logs in the Trainer's current stages."""
+    """Return the descriptions of the scalars that a module logs in the fit, validation or test that now runs."""
     quantities = quantities_of(host)
     keys = list(quantities) if isinstance(quantities, Mapping) else []
     stages = _STAGES.get(trainer.state.fn, ()) if trainer.state.fn else ()

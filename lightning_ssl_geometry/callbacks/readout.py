@@ -16,17 +16,17 @@ from lightning_ssl_geometry.observe.feed import by_key
 
 
 class Seen(NamedTuple):
-    """Number of samples on all ranks, and number of views (0 without samples)."""
+    """Number of samples, and number of views. Both are 0 if there are no samples."""
 
     samples: int
     views: int
 
 
 class Readout:
-    """Computes and resets the diagnostics of a callback. All ranks must call it, in the same order.
+    """Computes the diagnostics of a callback on all ranks together, and resets them.
 
-    Ranks with data compute a result together, and the other ranks receive it. If a diagnostic failed on any rank, its
-    result is NaN on all ranks.
+    All ranks must call this object in the same order, even ranks without data. Ranks with data compute a result
+    together, and the other ranks receive it. If a diagnostic failed on any rank, its result is NaN on all ranks.
 
     Args:
         title: Name of the callback in messages.
@@ -46,7 +46,10 @@ class Readout:
     def __call__(
         self, metrics: Mapping[str, Metric], stage: str, trainer: L.Trainer, *, seen: Seen
     ) -> tuple[dict[str, dict[str, Tensor]], Seen]:
-        """Return the results, as name -> key -> value, and the number of samples and views on all ranks."""
+        """Return the results as name -> key -> value, and the number of samples and views on all ranks.
+
+        `seen` has the number of samples and views on this rank.
+        """
         status = torch.tensor(
             [[int(metric.update_called), int(self.failures.failed(stage, name))] for name, metric in metrics.items()]
             + [list(seen)],
@@ -102,7 +105,10 @@ class Readout:
 
 
 def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Concatenate the rows of all ranks, by name, on the CPU. `rows` may be empty. All ranks must call this."""
+    """Concatenate the tensors `rows` of all ranks along their first axis, by name, on the CPU.
+
+    `rows` may be empty on some ranks. All ranks must call this function.
+    """
     has = distributed.gather(torch.tensor([int(bool(rows))], device=trainer.lightning_module.device)).tolist()
     if not any(has):
         return {}

@@ -1,4 +1,4 @@
-"""Try one training and one validation batch before the first step, so that wrong settings fail early."""
+"""Rehearsal: checks callbacks on one training and one validation batch, so that wrong settings fail early."""
 
 __all__ = ["Rehearsal"]
 
@@ -31,14 +31,14 @@ _HOST = "the module itself"
 
 
 class Rehearsal:
-    """Tries monitors and probes on one batch, with a copy of the LightningModule.
+    """Checks monitors and probes on one training batch and one validation batch before the first step of a fit.
 
-    Before the first step, the copy takes one training step and one validation step. The callbacks check hooks, labels,
+    A copy of the LightningModule takes one step on each batch. The callbacks use the outputs to check hooks, labels,
     views, diagnostics and logged names. Module, loaders and random state stay unchanged. If a copy cannot take the
     step, the first step of the module itself is checked instead.
 
     Args:
-        callback: The callback that starts the trial. All monitors and probes of the Trainer are tried together.
+        callback: The monitor or probe that owns this object. It starts the check of all monitors and probes.
     """
 
     def __init__(self, callback: "StageCallback") -> None:
@@ -46,16 +46,16 @@ class Rehearsal:
         self.done: set[str] = set()
 
     def restart(self) -> None:
-        """Allow another trial, for the next run of the Trainer."""
+        """Allow another check, for the next run of the Trainer."""
         self.done = set()
 
     def training(self, trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int) -> None:
-        """Try the training step with the first batch."""
+        """Check the callbacks on a training step that a copy of the module takes. Later calls do nothing."""
         if callbacks := _to_try(trainer, self.callback, "train"):
             _rehearse(trainer, host, "train", batch=batch, batch_idx=batch_idx, callbacks=callbacks)
 
     def validation(self, trainer: L.Trainer, host: L.LightningModule) -> None:
-        """Try the first validation batch, unless Lightning's sanity check did so already."""
+        """Check the callbacks on the first validation batch, unless Lightning's sanity check has done so."""
         if trainer.limit_val_batches == 0 or not (callbacks := _to_try(trainer, self.callback, "val")):
             return
         stepped = has_validation(host)
@@ -73,7 +73,7 @@ class Rehearsal:
                 _look(trainer, host, batch, callbacks=callbacks)
 
     def sanity_check(self, trainer: L.Trainer, step: Step) -> None:
-        """Check the outputs of a step of Lightning's sanity check."""
+        """Check the callback on the outputs of a step of Lightning's sanity check."""
         if self.callback.watches("val") and "val" not in self.done:
             self.done.add("val")
             _try_outputs(trainer, "val", step, callbacks=[self.callback], logged=set())

@@ -22,10 +22,11 @@ from lightning_ssl_geometry.report.files import attempt, read_table
 
 
 def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint must hold so that a resumed fit logs every scalar exactly once.
+    """Return the entries of a checkpoint that let a resumed fit log every scalar exactly once.
 
-    `logged` is the first step whose scalars a resumed fit computes. `within_epoch` is true if the epoch has further
-    batches. `scalars` are the scalars that are not logged yet, by name, and `scalars_step` is their step.
+    `scalars`: name -> value of the scalars that are not logged yet. `scalars_step`: the step of these scalars.
+    `logged`: the first step for which a resumed fit computes and logs the scalars itself. `within_epoch`: whether the
+    epoch has further batches.
     """
     if trainer.state.fn != TrainerFn.FITTING:
         return {}
@@ -64,9 +65,9 @@ def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:
 def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, loaded: Mapping[str, Any]) -> None:
     """Continue the files of a run from a checkpoint, and log the scalars that the checkpoint holds.
 
-    `loaded` is the run's entry of the checkpoint, with `step` and `epoch`. Files and rows from after the checkpoint are
-    moved to another folder. Descriptions of the earlier run are added to `quantities`. Raises a ValueError if
-    metrics.csv belongs to another run.
+    `loaded` is what the run saved in the checkpoint, with `step` and `epoch`. Files and rows that were written after
+    the checkpoint are moved to another folder. If the run continues in another folder, the descriptions in the earlier
+    folder are added to `quantities`. Raises a ValueError if another run wrote metrics.csv.
     """
     assert files.folder is not None
     earlier = _earlier_folder(trainer, loaded)

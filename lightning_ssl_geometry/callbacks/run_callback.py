@@ -29,9 +29,10 @@ _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 class RunCallback(L.Callback):
     """Base of callbacks that write to the run's folder. A subclass that overrides a hook must call `super()`.
 
-    `geometry/quantities.json` describes the results of a run. A callback describes its results by `quantities` and
-    :meth:`logs`, or by :meth:`declare`. A LightningModule describes its scalars by `quantities`, with keys such as
-    "loss" for "val/loss".
+    The file `geometry/quantities.json` describes the results of a run. A callback has its descriptions in the attribute
+    `quantities`, and :meth:`logs` says which results they describe. Further descriptions are added by :meth:`declare`.
+    A LightningModule describes its scalars by an attribute `quantities`, with keys such as "loss" for "val/loss". When
+    a fit starts, a ValueError is raised if another run wrote quantities.json or metrics.csv to the folder.
     """
 
     _quantities: QuantitiesFile | None = None
@@ -42,21 +43,23 @@ class RunCallback(L.Callback):
         return ""
 
     def logs(self) -> dict[str, str]:
-        """Map each logged name or file to its key in `quantities`."""
+        """Return a dict: name of a log or file -> key of its description in `quantities`."""
         return {}
 
     def declare(self, entries: Mapping[str, Declared]) -> None:
-        """Add descriptions by logged name. A ValueError if another callback describes one of them differently."""
+        """Add descriptions by logged name. Raises a ValueError if another callback describes a name differently."""
         if self._quantities is not None:
             self._quantities.declare({self: entries})
 
     def check(self, entries: Mapping[str, Declared | None]) -> None:
-        """Raise a ValueError if another callback describes a name differently. An entry None is no description."""
+        """Raise a ValueError if another callback describes one of the names in `entries` differently.
+
+        An entry is a description, or None if this callback does not describe the name.
+        """
         if self._quantities is not None:
             self._quantities.check(self, entries)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Find the run's folder. All ranks must call this hook together."""
         run = _run(trainer)
         run.files.reopen()
         run.quantities.restart()
@@ -65,18 +68,15 @@ class RunCallback(L.Callback):
         _LOADED.pop(trainer, None)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise a ValueError if metrics.csv belongs to another run."""
         if trainer not in _LOADED and not trainer.strategy.restore_checkpoint_after_setup and trainer.global_step == 0:
             self.refuse(trainer, NAME, *["metrics.csv"] * _has_resumable_table(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Start or continue the record of the run."""
         _begin_once(trainer)
         self.refuse(trainer, NAME)
         _expect(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the record, even if no training step was left."""
         _begin_once(trainer)
         _expect(trainer, pl_module)
         self._write_meanings()
@@ -84,25 +84,20 @@ class RunCallback(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write the descriptions after the first step."""
         self._write_meanings()  # a fit that fails earlier leaves no file
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Collect the descriptions before a separate validation."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             _expect(trainer, pl_module)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the descriptions after a separate validation."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             self._write_meanings()
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Collect the descriptions before a test."""
         _expect(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the descriptions after a test."""
         self._write_meanings()
 
     def _write_meanings(self) -> None:
@@ -110,22 +105,20 @@ class RunCallback(L.Callback):
             self._quantities.write()
 
     def refuse(self, trainer: L.Trainer, *names: str, arrays: Iterable[str] = ()) -> None:
-        """Raise a ValueError, on all ranks, if one of these files belongs to another run.
+        """Raise a ValueError, on all ranks, if another run wrote one of these files to the folder.
 
-        `names` are files in the run's folder, `arrays` diagnostics with their stage, such as "val/log_spectrum_h".
-        Files of a run that this run resumes are allowed.
+        `names` are files in the run's folder. `arrays` are names of results, such as "val/log_spectrum_h", and all
+        files of these results are meant. Files of a run that this run resumes are allowed.
         """
         _on_rank_zero(trainer, partial(run_files(trainer).check, *names, arrays=arrays))
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Save the run's id, folder, file names and unlogged scalars."""
         files = run_files(trainer)
         if _KEY not in checkpoint and files.folder is not None:
             own = {"run": files.run, "folder": str(files.folder.resolve()), "files": sorted(files.names)}
             checkpoint[_KEY] = own | unlogged(trainer, checkpoint)
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Continue the checkpoint's run if it wrote to this folder."""
         state = checkpoint.get(_KEY, {})
         if state:
             run_files(trainer).adopt(state)
@@ -134,7 +127,7 @@ class RunCallback(L.Callback):
 
 
 def starts_anew(trainer: L.Trainer, stage: str) -> bool:
-    """Whether a fit starts at step 0. Then a callback's `setup` must clear the state of an earlier fit."""
+    """Whether a fit starts at step 0, so that `setup` of a callback must clear the state of an earlier fit."""
     return stage == "fit" and trainer.global_step == 0  # `setup` comes before the callbacks' state is loaded
 
 
@@ -173,8 +166,8 @@ def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
 def run_folder(trainer: L.Trainer) -> Path | None:
     """Return the folder of a Trainer's run, or None without a logger or with `fast_dev_run`.
 
-    It is the `log_dir` of the first CSVLogger, or else `save_dir/name/version` of the first logger. All ranks must make
-    the first call together.
+    It is the `log_dir` of the first CSVLogger. Without a CSVLogger, it is `save_dir/name/version` of the first logger.
+    All ranks must make the first call together.
     """
     return run_files(trainer).folder
 

@@ -1,7 +1,8 @@
-"""The files of a run, and the record of which run wrote them.
+"""RunFiles: writes the files of a run, and records which run wrote them.
 
-`history.json` has the id of a run, its files, and its resumptions. Only that run, or a run that resumes it, changes or
-removes these files. Checkpoints also hold the id, the folder and the files.
+The record is the file `history.json`. It has the id of the run, the names of its files, and the checkpoints from which
+it was resumed. Only this run, or a run that resumes it, changes or removes these files. Checkpoints also hold the id,
+the folder and the file names.
 """
 
 __all__ = ["HISTORY", "RunFiles", "same"]
@@ -56,10 +57,10 @@ class RunFiles:
         return self.folder / name
 
     def check(self, *names: str, arrays: Iterable[str] = ()) -> None:
-        """Raise a ValueError if a file exists that belongs to another run.
+        """Raise a ValueError if one of these files exists and another run wrote it.
 
-        `names` are files in the run's folder. `arrays` are diagnostics with their stage, such as "val/log_spectrum_h";
-        all files of their results are checked.
+        `names` are files in the run's folder. `arrays` are names of results, such as "val/log_spectrum_h", and all
+        files of these results are meant.
         """
         found = [file for array in arrays for file in self._array_files(array)]
         for name in (*names, *found):
@@ -76,7 +77,7 @@ class RunFiles:
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[BinaryIO]:
-        """Yield a buffer. After the block, its contents replace the file if this run may write it."""
+        """Yield a buffer. After the block, its contents replace the file, unless another run wrote the file."""
         memory = io.BytesIO()
         yield memory
         if self._may_write(name):
@@ -88,7 +89,7 @@ class RunFiles:
     def append(self, name: str, header: Sequence[object], row: Sequence[object]) -> None:
         """Append a row to a CSV file, or create the file with the header and the row.
 
-        If the disk is full, the row waits for the next call. A ValueError if the header's length has changed.
+        If the disk is full, the next call writes the row. Raises a ValueError if the number of columns has changed.
         """
         if not self._may_write(name):
             return
@@ -109,7 +110,7 @@ class RunFiles:
             del self._waiting[name]
 
     def own(self, name: str) -> None:
-        """Record a file that the run's logger writes. A ValueError if it belongs to another run."""
+        """Record that this run's logger writes a file. Raises a ValueError if another run wrote it."""
         self.check(name)
         with self.or_warn(name):
             self.claim(name)
@@ -131,7 +132,7 @@ class RunFiles:
             file.write((json.dumps(record, indent=2) + "\n").encode())
 
     def adopt(self, state: Mapping[str, Any]) -> None:
-        """Continue the run with the record `state` if it wrote to this folder."""
+        """Take over the id and files of the run that saved `state` in a checkpoint, if it wrote to this folder."""
         if not self.writes or not same(Path(state["folder"]), self.folder):
             return
         record = self._record()
@@ -143,9 +144,9 @@ class RunFiles:
                 self.save()
 
     def rewind(self, step: int) -> None:
-        """Move files and rows in `geometry/` from after `step` optimizer steps to a folder `superseded-*`.
+        """Move all that was written to `geometry/` after the optimizer step `step` to a folder `superseded-*`.
 
-        With step 0, all files are moved. An unreadable file is renamed, with a warning.
+        Files, or rows of CSV files, are moved; all files if `step` is 0. An unreadable file is renamed, with a warning.
         """
         for name in sorted(self.names) if self.writes else []:
             path = self.path(name)
@@ -160,7 +161,7 @@ class RunFiles:
                     rank_zero_warn(f"{path} could not be read: {error}. It is now {aside}; the run goes on without it.")
 
     def aside(self, name: str) -> Path:
-        """Return the path in the folder `superseded-*` to which a file or its rows are moved."""
+        """Return the path in the folder `superseded-*` to which :meth:`rewind` moves a file or its rows."""
         if self._superseded is None:
             number = 1
             while self.path(f"superseded-{number}").exists():
@@ -169,7 +170,7 @@ class RunFiles:
         return self._superseded / name
 
     def reopen(self) -> None:
-        """Begin another fit, with a new folder `superseded-*`."""
+        """Prepare for another fit. It gets a new folder `superseded-*`."""
         self._superseded = None
         self._waiting.clear()
 
@@ -187,7 +188,7 @@ class RunFiles:
 
     @contextmanager
     def or_warn(self, name: str) -> Iterator[None]:
-        """Turn a file-system error in the block into one warning per file."""
+        """Turn a file-system error in the block into a warning. There is at most one warning per file."""
         try:
             yield
         except OSError as error:

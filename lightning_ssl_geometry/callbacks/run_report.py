@@ -66,43 +66,36 @@ class RunReport(RunCallback):
         self._ended = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Move this callback behind those whose files the report reads."""
         super().setup(trainer, pl_module, stage)
         self._ended = False
         put_in_order(trainer, self)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write `run.json`."""
         super().on_fit_start(trainer, pl_module)
         if self.kind == "fit" and not trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write `run.json` if the checkpoint is loaded late."""
         super().on_train_start(trainer, pl_module)  # before that, the owner of the files is not known
         if self.kind == "fit" and trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the report."""
         super().on_fit_end(trainer, pl_module)
         if self.kind == "fit":
             self._end(trainer, "finished")
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write `run.json` if `kind` is "diagnosis"."""
         super().on_test_start(trainer, pl_module)
         if self.kind == "diagnosis":
             self._begin(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the report if `kind` is "diagnosis"."""
         super().on_test_end(trainer, pl_module)
         if self.kind == "diagnosis":
             self._end(trainer, "finished")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Write the report of a run that failed."""
         try:
             if not self._record and not self._begin_late(trainer, pl_module):
                 return

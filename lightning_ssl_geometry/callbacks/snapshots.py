@@ -29,14 +29,15 @@ _FILE = "embeddings.npz"
 class EmbeddingSnapshots(RunCallback):
     """Save the embeddings z of the whole validation set at chosen training steps.
 
-    The set passes through the module in eval mode. Before the first step, new batch norms get statistics of training
-    batches (:func:`calibrated`). The training does not change. `embeddings.npz` in the run's folder has `iteration`
-    (K,), `z` (K, n, P) in float32, `index` (n,) and, if known, `label` (n,), sorted by `index`. z is `z_image`, the
-    embedding of the unaugmented sample, if the module returns it, else that of the first view. Checkpoints hold the
-    embeddings so far.
+    The validation set passes through the module in eval mode. Before the first step, new batch norms get statistics of
+    training batches (:func:`calibrated`). The training does not change. `embeddings.npz` in the run's folder has
+    `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, if known, `label` (n,), for K iterations and n samples
+    with P dimensions, sorted by `index`. If the module returns `z_image`, the embedding of the unaugmented sample, this
+    is saved. Otherwise, the embedding of the first view is saved. Checkpoints hold the embeddings so far. At the end of
+    training, a warning names the iterations without embeddings.
 
     Args:
-        iterations: Numbers of optimizer steps done. 0 is before the first step.
+        iterations: After how many optimizer steps the embeddings are saved. 0 is before the first step.
         **host: For a module of another package, where its z and its views are: `taps`, `view_layout`, `batch_keys` and
             `augment` of :class:`lightning_ssl_geometry.observe.host.Host`.
 
@@ -60,18 +61,15 @@ class EmbeddingSnapshots(RunCallback):
         self.kept: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register forward hooks, and forget an earlier fit."""
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.kept = {}
         self.observer.attach(pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the forward hooks."""
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Save the embeddings if the first step is one of `iterations`."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, _FILE)
         done = trainer.global_step
@@ -81,22 +79,18 @@ class EmbeddingSnapshots(RunCallback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save the embeddings if the step is one of `iterations`."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch=batch, batch_idx=batch_idx)
         self._keep(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Warn if some `iterations` were not reached or were skipped."""
         if missed := [step for step in self.iterations if step not in self.kept]:
             done = trainer.global_step
             rank_zero_warn(f"Training ended after {done} iterations: no embeddings are kept of {missed}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the embeddings so far."""
         return {"kept": self.kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the embeddings of a checkpoint."""
         self.kept = state_dict["kept"]
 
     def _keep(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

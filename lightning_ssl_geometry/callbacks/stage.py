@@ -19,12 +19,12 @@ from lightning_ssl_geometry.observe.undisturbed import undisturbed
 class StageCallback(EvaluationCallback):
     """Base of the monitor and the probes. It gets h, z, labels and other tensors of each step.
 
-    Before the first step of a fit, all monitors and probes of the Trainer are tried on one batch (:class:`Rehearsal`).
-    A fit from step 0 resets the callback.
+    Before the first step of a fit, all monitors and probes of the Trainer are checked on one batch
+    (:class:`Rehearsal`). A fit from step 0 resets the callback. The tensors of a step, by name, are its observation.
 
     Args:
-        observer: Returns the tensors of a step by name (the observation).
-        on_error: What happens if a step fails after another step of the stage has succeeded: see :class:`Failures`.
+        observer: Collects the observation of a step.
+        on_error: What happens if a step fails: see :class:`Failures`.
     """
 
     turn: ClassVar[Turn] = Turn.OBSERVES
@@ -44,18 +44,21 @@ class StageCallback(EvaluationCallback):
 
     @abstractmethod
     def rehearse(self, observation: dict[str, Any], stage: str) -> set[str]:
-        """Try an observation without lasting effects. Returns the names that will be logged, or raises a ValueError."""
+        """Check the settings with the observation of one step, without changing the callback.
+
+        Returns the names that will be logged. Raises a ValueError if a setting is wrong.
+        """
 
     @abstractmethod
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Handle the start of an epoch, or of a validation or test."""
+        """Reset the results of a stage, at the start of an epoch, a validation or a test."""
 
     @abstractmethod
     def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
-        """Handle the observation of a step: h, z, label and others by name."""
+        """Process the observation of a step: h, z, label and others by name."""
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Handle a step that failed on this rank, while the other ranks are in :meth:`see`."""
+        """Is called instead of :meth:`see` if a step failed on this rank, for which other ranks may wait."""
 
     def start_clean(self) -> None:
         """Forget the state of an earlier fit."""
@@ -65,7 +68,6 @@ class StageCallback(EvaluationCallback):
         return self.watches(stage)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Register forward hooks on the model."""
         super().setup(trainer, pl_module, stage)
         self.observer.attach(pl_module)
         self.failures.restart()
@@ -76,23 +78,19 @@ class StageCallback(EvaluationCallback):
             self.start_clean()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove the forward hooks."""
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Try one validation batch."""
         super().on_train_start(trainer, pl_module)
         self.rehearsal.validation(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin an epoch, or raise an error of the previous epoch."""
         self.failures.raise_pending()
         self._begin_epoch(trainer, pl_module)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Try the first batch of the fit, and prepare for a step."""
         if not self._epoch_begun:
             self._begin_epoch(trainer, pl_module)
         self.rehearsal.training(trainer, pl_module, batch, batch_idx=batch_idx)
@@ -100,37 +98,31 @@ class StageCallback(EvaluationCallback):
             self.open()
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
-        """Pass a step to :meth:`take`."""
         taken = Step(*step, **named)
         super().on_train_batch_end(trainer, pl_module, taken.outputs, batch=taken.batch, batch_idx=taken.batch_idx)
         if self.wants("train", taken.batch_idx):
             self.take("train", trainer, taken)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the results of the epoch."""
         if not self._epoch_begun:  # the fit was resumed after the last batch of the epoch
             self._begin_epoch(trainer, pl_module)
         self._epoch_begun = False
         self.end_pass("train", trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Raise an error of the last epoch."""
         super().on_fit_end(trainer, pl_module)
         self.failures.raise_pending()
 
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Number samples from 0 again, and forget earlier failures."""
         self.observer.restart(stage)
         self.failures.begin(stage)
         if self.watches(stage):
             self.begin(stage, trainer, pl_module)
 
     def open(self) -> None:
-        """Start to record the outputs of hooked submodules."""
         self.observer.open()
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        """Make the observation of a step, and pass it to :meth:`see`. If that fails, call :meth:`miss`."""
         failed, seen = True, None
         with self.failures.caught(trainer, self.title, stage):
             seen = step.own(self.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage))
@@ -141,11 +133,10 @@ class StageCallback(EvaluationCallback):
             self.see(stage, trainer, seen, batch_idx=step.batch_idx)
 
     def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
-        """Check the outputs of a step of Lightning's sanity check."""
         self.rehearsal.sanity_check(trainer, step)
 
     def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Return the observation of a step. With `augment`, views are made and passed through the module first."""
+        """Return the observation of a step. If `augment` is given, its views pass through the model for this."""
         if self.observer.augment is None:
             return self.observer.close(outputs, batch, trainer, stage=stage)
         with undisturbed(trainer.lightning_module):

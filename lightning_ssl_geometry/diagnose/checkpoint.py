@@ -21,8 +21,10 @@ def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", i
         network: The network that gets the weights. The file must have all keys of its state dict.
         checkpoint: A file of `torch.save` or of Lightning. The file is a state dict, or has one under the key
             `state_dict`, `model_state_dict` or `model`.
-        prefix: Prefix of the network's keys in the file, such as "backbone.". It is removed. Other keys are ignored.
-        ignore: Prefixes of further keys to ignore, such as "fc.". They are compared after `prefix` is removed.
+        prefix: Prefix of the network's keys in the file, such as "backbone.". It is removed from the keys. Keys without
+            the prefix are ignored.
+        ignore: Prefixes of further keys to ignore, such as "fc.". They are compared with the keys after `prefix` is
+            removed.
 
     Raises:
         FileNotFoundError: If the file does not exist.

@@ -20,16 +20,16 @@ _FILE = "representations.npz"
 
 
 def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h") -> Path:
-    """Write a page that compares models by their diagnostics, by layer, and by the CKA between their representations.
+    """Write a page that compares the diagnostics of models and of their layers, and shows the CKA between models.
 
     Args:
         diagnoses: Name of a model -> folder of its diagnosis.
         output: Path of the page. It is also returned.
-        layer: The layer whose representations CKA compares. Its width may differ between models.
+        layer: The layer whose outputs CKA compares. Its width may differ between models.
 
     Raises:
         FileNotFoundError: If a folder has no `representations.npz`.
-        ValueError: If there are fewer than two diagnoses, or their data or samples differ.
+        ValueError: If there are fewer than two diagnoses, their data or samples differ, or one of them lacks `layer`.
     """
     if len(diagnoses) < 2:
         raise ValueError(f"Expected at least 2 models to compare, but got {len(diagnoses)}.")
@@ -39,10 +39,10 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
-    """Return the linear CKA between M models on the same samples, (M, M), in [0, 1].
+    """Return the linear CKA between the outputs of `layer` in M models, on the same samples, (M, M), in [0, 1].
 
-    The outputs of `layer` are compared. CKA with a model that maps all samples to the same output is NaN. Raises the
-    errors of :func:`compare`.
+    The CKA with a model that maps all samples to the same output is NaN. Raises a FileNotFoundError or a ValueError if
+    the diagnoses cannot be compared, as :func:`compare` does.
     """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
     seen = {name: _data(Path(folder)) for name, folder in diagnoses.items()}

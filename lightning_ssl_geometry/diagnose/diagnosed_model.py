@@ -18,7 +18,7 @@ _NAMES = ("views", "image", "label", "coarse_label", "index")
 
 
 class DiagnosedModel(L.LightningModule):
-    """Makes any network a LightningModule for diagnostics. A backbone maps images to h, a projector maps h to z.
+    """Makes any network a LightningModule for diagnostics. A backbone maps images to h, and a projector maps h to z.
 
     Args:
         network: Any `torch.nn.Module` that contains the backbone, and the projector if there is one. If `backbone` is
@@ -77,7 +77,6 @@ class DiagnosedModel(L.LightningModule):
             return _rows(self.layer, run(x)[self.layer], len(x))
 
     def on_test_epoch_start(self) -> None:
-        """Number samples without an index from 0 again."""
         self.reader.restart("test")
 
     def test_step(self, batch: Any, batch_idx: int) -> Observation:

@@ -47,15 +47,16 @@ def diagnose(
     Args:
         model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W) to h (N,
             D).
-        data: DataModule whose test set is diagnosed. :class:`DiagnosedModel` describes its batches.
-        output: The page is `report.html` in the new folder `output/name/version_*`, which is returned.
+        data: A DataModule. The diagnostics run on its test set. :class:`DiagnosedModel` says what a batch must hold.
+        output: Folder of all diagnoses. The page is `report.html` in a new folder `output/name/version_*`, and the path
+            of this new folder is returned.
         name: Name of the model. None: the name of its class.
-        normalization: Mean and standard deviation per channel that normalise the images. None: those of `data`. It
-            needs an ImageDataModule.
+        normalization: Mean and standard deviation per channel that normalise the images. None: those of `data`. If it
+            is given, `data` must be an ImageDataModule.
         callbacks: The callbacks that run diagnostics. None: :func:`diagnosis_monitor` and
             :class:`lightning_ssl_geometry.callbacks.LayerGeometry`.
         linear_evaluation: Also fit linear classifiers on h and on each layer of the projector, with the training set,
-            and score them on the test set. It needs an ImageDataModule with labels.
+            and score them on the test set. If it is true, `data` must be an ImageDataModule with labels.
         about: Further entries for the record `run.json`, such as the checkpoint.
         config: Text that is saved as `config.yaml`.
         accelerator: Argument of Lightning's Trainer.
@@ -64,8 +65,8 @@ def diagnose(
         progress: Whether to show a progress bar.
 
     Raises:
-        ValueError: If `normalization` does not fit the data, the test set is empty, or `linear_evaluation` lacks
-            labels. Also if the model or a diagnostic raises a ValueError.
+        ValueError: If `normalization` does not fit the data, the test set is empty, `linear_evaluation` is given
+            without labels, or the model or a diagnostic raises a ValueError.
     """
     module = model if isinstance(model, SSLModule | DiagnosedModel) else DiagnosedModel(model)
     if precision in ("16-true", "bf16-true"):

@@ -25,12 +25,13 @@ class ModelSource:
     """The network to diagnose, described by values that YAML can hold. Give exactly one of `run`, `timm` and `model`.
 
     Args:
-        run: Folder of a run of `ssl-geometry fit`, whose newest checkpoint is loaded; or a checkpoint in such a folder.
+        run: Folder of a run of `ssl-geometry fit`, or a checkpoint in it. If a folder is given, its newest checkpoint
+            is loaded.
         timm: timm's name of a network. The network is built without its classifier.
         model: A LightningModule or another `torch.nn.Module`.
         pretrained: Download and load timm's weights.
         checkpoint: File of the weights for `model` or `timm`.
-        prefix: Prefix of the network's keys in the checkpoint, such as "backbone.". It is removed.
+        prefix: Prefix of the network's keys in the checkpoint, such as "backbone.". It is removed from the keys.
         ignore: Prefixes of keys in the checkpoint to ignore, compared after `prefix` is removed. The classifier of a
             timm network is always ignored.
         backbone: Name of the submodule that maps images to h.
@@ -85,7 +86,8 @@ class ModelSource:
     def load(self, augment: nn.Module | None = None) -> "Loaded":
         """Build the network and load its weights. `augment` makes two views of an image if batches have no views.
 
-        Raises a FileNotFoundError for a missing file, a ValueError for weights that do not fit or a missing submodule.
+        Raises a FileNotFoundError if a file is missing, and a ValueError if weights or submodules are missing or do not
+        fit.
         """
         if self.run is not None:
             loaded = _load_run(Path(self.run))
@@ -121,7 +123,7 @@ class ModelSource:
 
 @dataclass
 class Loaded:
-    """A network with its weights, and what is known about its images."""
+    """A network with its weights, and, if known, how its training images were normalised and how large they were."""
 
     network: nn.Module
     about: dict[str, Any]  # entries for run.json, such as the checkpoint
@@ -217,7 +219,10 @@ def is_timm(name: str) -> bool:
 
 
 def source_name(what: str) -> str:
-    """Return a short name of a model source: of a timm network, a YAML file, or a run or checkpoint."""
+    """Return a short name of the model that `what` stands for.
+
+    `what` is "timm:" and timm's name of a network, or the path of a YAML file, of a run or of a checkpoint.
+    """
     if what.startswith("timm:"):
         return what.removeprefix("timm:")
     path = Path(what)

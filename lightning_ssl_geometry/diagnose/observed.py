@@ -25,10 +25,11 @@ _OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agree
 
 
 def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
-    """Return a callback with the standard diagnostics that need no training. It runs them in the test loop.
+    """Return a monitor that runs the standard diagnostics, and some more, in the test loop.
 
-    LiDAR and SIGReg are added; so are the spectrum, alpha-ReQ and intrinsic dimension of unaugmented images. Labels add
-    label agreement and neural collapse. A linear projector adds the directions of h that it ignores.
+    The additional ones are LiDAR, SIGReg, the distance of the hardest negative, and, for unaugmented images, the
+    spectrum, alpha-ReQ and intrinsic dimension. If there are labels, label agreement and neural collapse are added. If
+    the projector is linear, two diagnostics of the directions of h that it ignores are added.
 
     Args:
         projector: The network's projector. None: diagnostics of z are computed on h.

@@ -29,7 +29,7 @@ def read_plain_yaml(path: Path) -> Any:
 
 
 def foreign_names(held: Any) -> list[str]:
-    """Return the files, and the Python names outside of `TRUSTED`, that a config would load.
+    """Return the existing files and the importable Python names in a config, except names in the packages `TRUSTED`.
 
     >>> foreign_names({"model": {"class_path": "os.System", "init_args": {"act": "torch.nn.ReLU"}}})
     ['os.System']
@@ -39,10 +39,10 @@ def foreign_names(held: Any) -> list[str]:
 
 
 def ask(config: Path, trust: bool) -> None:
-    """Ask the user before a run's config.yaml imports anything outside of `TRUSTED`.
+    """Ask the user for permission if a run's config.yaml would import anything outside of the packages `TRUSTED`.
 
-    With `trust`, no question is asked. Raises a ValueError if the file is not plain YAML, the user refuses, or there is
-    no terminal for the question.
+    If `trust` is true, no question is asked. Raises a ValueError if the file is not plain YAML, if the user refuses, or
+    if there is no terminal for the question.
     """
     if trust or not config.is_file():
         return

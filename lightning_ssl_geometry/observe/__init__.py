@@ -1,1 +1,1 @@
-"""Turn a step into named tensors (h, z, label, ...), for the monitor, the probes and a diagnosis."""
+"""Collect the tensors of a step by name (h, z, label, ...), for the monitor, the probes and a diagnosis."""

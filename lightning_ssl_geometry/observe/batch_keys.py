@@ -18,7 +18,7 @@ STAGES = ("train", "val", "test", "probe")
 
 
 def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
-    """Return the batch keys of one stage. In the stage "val", the key "val/label" replaces "label".
+    """Return the entries of `batch_keys` for one stage. In the stage "val", the entry "val/label" replaces "label".
 
     >>> stage_keys({"label": 1, "val/label": 0, "test/image": 2}, "val")
     {'label': 0}
@@ -28,9 +28,9 @@ def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
 
 
 def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
-    """Look up a part of a batch by its key, position or dotted path. A list of these returns a list of parts.
+    """Return the part of a batch at a key, a position or a dotted path. For a list of these, return a list of parts.
 
-    Raises a ValueError that mentions `name` if the batch has no such part.
+    Raises a ValueError if the batch has no such part. `name` is the name of the part in the message.
 
     >>> place({"views": [{"image": 5}]}, "views.0.image", "image")
     5
@@ -55,7 +55,7 @@ def near(name: object, known: Iterable[object]) -> str:
 
 
 def class_numbers(name: str, label: Any) -> Tensor:
-    """Return `label` if it is an integer tensor (N,). Otherwise raise a ValueError about the argument `name`."""
+    """Return `label` if it is an integer tensor (N,). Otherwise, raise a ValueError that calls the tensor `name`."""
     expected = f"Expected `{name}` as class numbers, an integer tensor (N,), but got"
     if not isinstance(label, Tensor):
         what = f"a {type(label).__name__}"
@@ -71,12 +71,12 @@ def class_numbers(name: str, label: Any) -> Tensor:
 
 
 def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Tensor:
-    """Return sample indices (n,) that no other process uses. This process already used `start` indices."""
+    """Return n indices that no other process uses. `start` is how many indices this process has used so far."""
     return torch.arange(start, start + n, device=device) * trainer.world_size + trainer.global_rank
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-    """Make views of images (N, C, H, W). Raises a ValueError if float images leave the range of `augment`."""
+    """Make views of images (N, C, H, W). Raises a ValueError if float images are outside the range of `augment`."""
     bounds = image_range(augment)
     if bounds is not None and image.is_floating_point():
         low, high = (float(bound) for bound in image.aminmax())

@@ -16,10 +16,11 @@ class BatchReader:
     """Finds labels, images and views in a batch, and numbers samples that have no index.
 
     Args:
-        batch_keys: Name of a part, such as "label" -> its key or position in the batch. "val/label" applies to the
-            stage "val" only. An unknown stage raises a ValueError.
+        batch_keys: Name of a part, such as "label" -> its key or position in the batch. An entry "val/label" applies to
+            the stage "val" only. A ValueError is raised if the stage is unknown.
         augment: Makes views of images. It is called with (image, index, epoch).
-        names: Names of parts that a mapping may hold under the same key. These parts need no entry in `batch_keys`.
+        names: Names of parts, such as "label". If a batch is a mapping and has such a name as a key, this part needs no
+            entry in `batch_keys`.
         only: Raise a ValueError if `batch_keys` has a name that is not in `names`.
     """
 
@@ -46,7 +47,7 @@ class BatchReader:
         self._rows[stage] = 0
 
     def count(self, n: int, stage: str) -> None:
-        """Add n to the number of samples of a stage that have an index."""
+        """Record that n further samples of a stage have an index."""
         self._rows[stage] = self._rows.get(stage, 0) + n
 
     def numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
@@ -59,13 +60,14 @@ class BatchReader:
         return {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
 
     def has_views(self, batch: Any, stage: str) -> bool:
-        """Whether the batch has views under a known name."""
+        """Whether `batch_keys`, or the batch itself, has an entry "views"."""
         return "views" in self._places(batch, stage)
 
     def views(self, batch: Any, stage: str, other: str = 'or "image" beside `augment`') -> Sequence[Tensor]:
-        """Return the list of V views (N, ...) of a batch.
+        """Return the list of V views (N, ...) of a batch of N samples.
 
-        A ValueError if it is no list of tensors. Its message suggests to name "views" in `batch_keys`, or `other`.
+        Raises a ValueError if the batch has no list of tensors as its views. The message says to add "views" to
+        `batch_keys`. `other` is the end of the message, and says what else would help.
         """
         try:
             found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")
@@ -99,7 +101,7 @@ class BatchReader:
 
 
 def with_clean(observation: dict[str, Any]) -> dict[str, Any]:
-    """Add `h_image` (N, D), the representation of unaugmented images, if there are images and an encoder."""
+    """Add `h_image` (N, D), h of the unaugmented images, if the observation has `image` and `encoder`."""
     if "h_image" in observation or not {"image", "encoder"} <= observation.keys():
         return observation
     return observation | {"h_image": observation["encoder"](observation["image"]).flatten(1)}

@@ -17,10 +17,11 @@ _SPACES = ("h", "z", "fibers", "h_image", "z_image")
 
 
 def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, str], name: str, stage: str) -> None:
-    """Call `metric.update` with the tensors of a step that have the names of its arguments.
+    """Call `metric.update`. An argument of `update` gets the tensor of the same name in `observation`.
 
     `rename` maps an argument to the name of another tensor in `observation`. Arguments with a default are optional.
-    Raises a ValueError if an input is missing or labels are not class numbers. The message has `name` and `stage`.
+    Raises a ValueError if a tensor is missing or if labels are not class numbers. `name`, the name of the diagnostic,
+    and `stage` are for the message.
     """
     wanted = {}
     for argument, parameter in inspect.signature(metric.update).parameters.items():
@@ -53,9 +54,9 @@ def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping
 
 
 def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str, Any] | None = None) -> str:
-    """Return the name of the representation that a diagnostic reads, such as "h"; "" for none or several.
+    """Return the name of the representation that a diagnostic gets, such as "h", or "" if it gets none or several.
 
-    `rename` maps arguments of `update` to tensor names. If `observation` is given, only its tensors count.
+    `rename` maps arguments of `update` to names of tensors. If `observation` is given, only the tensors in it count.
 
     >>> from lightning_ssl_geometry.diagnostics import EffectiveRank
     >>> space_of(EffectiveRank(), {"h": "z"})
@@ -69,7 +70,7 @@ def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str
 
 
 def by_key(result: Any) -> dict[str, Tensor]:
-    """Return the result of a diagnostic as a dict of tensors. A single result gets the key "".
+    """Return the result of a diagnostic as a dict of tensors. A result that is not a dict gets the key "".
 
     Raises a ValueError if a value is not a tensor or a number, or if a key cannot be part of a file name.
     """
@@ -89,7 +90,7 @@ def result_name(name: str, key: str) -> str:
 
 
 def results(metrics: Mapping[str, Metric]) -> dict[str, dict[str, Tensor]]:
-    """Compute and reset the diagnostics that have data. Returns a dict: name -> key -> result."""
+    """Compute and reset the diagnostics that have been updated. Returns a dict: name -> key -> result."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, metric in metrics.items():
         if metric.update_called:  # false if the epoch was resumed after its last observed step

@@ -40,10 +40,10 @@ class Host:
 
     Args:
         taps: Name -> dotted path of a submodule whose output is recorded, such as {"h": "backbone", "z": "head",
-            "projector": "head"}. The names "encoder" and "projector" refer to the submodule itself. None: the host's
-            steps return a mapping with these names. Callbacks that pass views through the host use "encoder" and
-            "projector" if both are named. Otherwise they use the host's `forward`, or without a `forward` the
-            submodules of h and z.
+            "projector": "head"}. The names "encoder" and "projector" stand for the submodule itself, not for its
+            output. None: the host's steps return a mapping with these names. Some callbacks pass views through the host
+            themselves. If `taps` has both "encoder" and "projector", they call these. Otherwise, they call the host's
+            `forward`, or, if it has none, the submodules of h and z.
         view_layout: How a submodule in `taps` receives the two views of N samples. "calls": one call per view.
             "halves": one call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N
             rows, the two views of a sample next to each other.
@@ -83,7 +83,7 @@ class Observer:
     Args:
         host: Where to find them in a LightningModule of another package.
         finite: Raise an error if h or z is not finite. This check synchronizes with the GPU.
-        one_view: Let :meth:`look` use "image" as the only view if "views" is not in `batch_keys`.
+        one_view: If `batch_keys` has "image" and no "views", :meth:`look` takes the images as the only view.
     """
 
     def __init__(self, host: Host, finite: bool = True, one_view: bool = False) -> None:
@@ -98,7 +98,7 @@ class Observer:
         return self.reader.augment
 
     def attach(self, host: L.LightningModule) -> None:
-        """Register the forward hooks on the submodules in `taps`."""
+        """Register forward hooks on the submodules that `taps` names. Raises a ValueError if one does not exist."""
         if self.taps:
             self.taps.attach(host)
 
@@ -147,11 +147,11 @@ class Observer:
         return observation
 
     def look(self, host: L.LightningModule, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Pass the views of a batch through the module, and return the tensors that :meth:`close` returns.
+        """Pass the views of a batch through the module `host`. Returns the same tensors as :meth:`close`, by name.
 
         `image` and `h_image` (h of the unaugmented images) are added if available. The caller must restore modes,
-        gradients and random state. Raises a ValueError if the batch has neither views nor images, or if :meth:`close`
-        raises it.
+        gradients and random state. Raises a ValueError if the batch has neither views nor images, if h or z is not
+        finite, or if shapes do not match.
         """
         if self.taps is None:
             if not hasattr(host, "observe"):

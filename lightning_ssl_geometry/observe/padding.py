@@ -16,9 +16,9 @@ def without_repeats(
 ) -> dict[str, Any] | None:
     """Remove the samples that a DistributedSampler repeats. Returns None if no sample is left.
 
-    Known tensors of `observation`, such as h, z and label, are cut along their sample axis. Other tensors are cut if
-    their shape begins with (V, N) or (N,), for V views of N samples. `loaders` is the loader of the batch, or a list
-    with this loader at the position `dataloader_idx`.
+    Tensors with a known sample axis, such as h, z and label, are cut along this axis. Other tensors are cut if their
+    shape begins with (V, N) or (N,), for V views of N samples. `loaders` is the loader of the batch, or a list with
+    this loader at the position `dataloader_idx`.
 
     Raises:
         ValueError: If there are fewer samples than processes, or if V = N makes the sample axis of a tensor ambiguous.

@@ -17,11 +17,11 @@ _NO_FORWARD = "LightningModule.forward"  # by name, for the packages lightning a
 
 
 class Taps:
-    """Records the outputs of submodules by forward hooks.
+    """Records the outputs of submodules with forward hooks.
 
     Args:
-        taps: Name -> dotted path of a submodule whose output is recorded. The names "encoder" and "projector" refer to
-            the submodule itself.
+        taps: Name -> dotted path of a submodule whose output is recorded. The names "encoder" and "projector" stand for
+            the submodule itself, not for its output.
         view_layout: How the submodules receive the views: see :class:`lightning_ssl_geometry.observe.host.Host`.
     """
 
@@ -38,7 +38,7 @@ class Taps:
         self._own_pass = False
 
     def attach(self, host: nn.Module) -> None:
-        """Register the hooks. Raises a ValueError if `host` lacks a submodule in `taps`."""
+        """Register the hooks on submodules of `host`. Raises a ValueError if a path in `taps` is no submodule."""
         self.detach()  # attach before the first forward pass: a compiled module ignores later hooks
         for name, path in self.taps.items():
             module = submodule(host, path, argument="taps", given=f"{name}={path!r}")
@@ -63,9 +63,10 @@ class Taps:
         self._caught, self._open = {}, False
 
     def close(self) -> dict[str, Any]:
-        """Stop recording. Returns the outputs (V, N, ...), detached, and the modules, by their names in `taps`.
+        """Stop recording, and return the outputs and modules by their names in `taps`.
 
-        Raises a ValueError if a submodule was not called or returned no tensor, if z came before h, or if N differs.
+        An output is (V, N, ...), detached, for V views of N samples. Raises a ValueError if a submodule was not called
+        or returned no tensor, if z was computed before h, or if the views differ in N.
         """
         self._open = False
         silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
@@ -86,7 +87,10 @@ class Taps:
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
 
     def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
-        """Arrange V views (N, ...) as inputs of :meth:`forward`: V inputs of N rows, or one input of VN rows."""
+        """Arrange V views (N, ...) as inputs of :meth:`forward`.
+
+        If `view_layout` is "calls", these are V inputs of N rows. Otherwise, there is one input of V N rows.
+        """
         self._count, self._own_pass = len(views), True  # after `open`, which resets both
         if self.view_layout == "calls":
             return list(views)
