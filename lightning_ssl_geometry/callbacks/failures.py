@@ -24,9 +24,10 @@ class Failures:
     """Records which diagnostics of a callback failed, and decides whether an error is raised or becomes a warning.
 
     A stage is "train", "val", "test" or "probe". An error before the first successful step of a stage is raised at
-    once, since the settings are probably wrong. A later error becomes a warning, and the result is NaN. If `on_error`
-    is "raise", the later error is also raised: at once in `Trainer.validate` and `Trainer.test`, and in a fit after the
-    checkpoints of the epoch are saved.
+    once, because the settings are probably wrong. A later error becomes a warning, and the result is NaN. With
+    `on_error` = "warn", h or z that are not finite give a warning in any step. With `on_error` = "raise", later errors
+    are raised, too: at once in `Trainer.validate` and `Trainer.test`, and in a fit after the checkpoints of the epoch
+    are saved.
 
     Args:
         on_error: "warn" or "raise".
