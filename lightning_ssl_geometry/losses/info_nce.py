@@ -37,7 +37,7 @@ class InfoNCELoss(nn.Module):
             normalised if the form normalises.
         form: An :class:`~lightning_ssl_geometry.functional.InfoNCEForm`, or its name.
         mode: "distance": tau divides each term of the sum, as in the equation. "feature": tau divides the embeddings,
-            so it is tau^2 that divides the products a_k b_k, and tau^p the powers.
+            so the products a_k b_k are divided by tau^2, and the powers by tau^p.
         gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A temperature
             module gets the views of all ranks in either case.
         block_size: Rows and columns of the logits computed at a time, by default 1024, or 4096 on a GPU.

@@ -75,7 +75,7 @@ class EqualizingTemperature(_FixedTemperature):
 class LearnedTemperature(nn.Module):
     r"""A learnt temperature per dimension: AnInfoNCE (Rusak et al. 2024, arXiv 2407.00143).
 
-    The logit of two embeddings is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal
+    The logit of embeddings f and f' is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal
     :math:`\Lambda`. This is :class:`InfoNCELoss` with the similarity "distance" and :math:`\tau = 2 / \Lambda`. The
     parameter `log_precision` (P,) is :math:`\log \Lambda`, so :math:`\Lambda` stays positive. The methods of this
     package apply no weight decay to it by default, because decay would pull :math:`\Lambda` to 1.

@@ -48,11 +48,12 @@ __getattr__ = old_names(__name__, {"check_equivariance": "EquivarianceSettings"}
 
 
 class EquivarianceSums(NamedTuple):
-    """The two sums whose ratio is :func:`equivariance_error`, which defines f, T_g and Gamma_g; add them over batches.
+    """The two sums whose ratio is :func:`equivariance_error`; they can be added over batches and ranks.
 
     Attributes:
         layers: The names of the L layers; ("output",) if no layers were chosen.
         difference: float64 (L, E), the sums of ||f(T_g x) - Gamma_g f(x)||^2 over images x, for E group elements g.
+            :func:`equivariance_error` defines f, T_g and Gamma_g.
         reference: float64 (L, E), the sums of ||Gamma_g f(x)||^2 over images x.
     """
 
@@ -78,7 +79,7 @@ class EquivarianceSettings:
 
     Attributes:
         group: "rotation": 1, 2 and 3 quarter turns. "translation": shifts by the stride down, up, right and left.
-            "scale": changes of scale by s_i / s_j (`scales` s), in the order (0, 1), (0, 2), ..., (1, 2), ....
+            "scale": changes by s_i / s_j for i < j, where s are the `scales`, in the order (0, 1), (0, 2), ..., (1, 2).
         group_shape: (S, R), the numbers of scales and orientations. None: the network's attribute `group_shape`.
             Without this attribute, the group axis has only scales for "scale", and otherwise only orientations.
         scales: S >= 2 ascending numbers, any if the network has no group axis. None: the network's attribute `scales`.
@@ -132,7 +133,7 @@ class EquivarianceSettings:
         return group_elements(self.group, shift, [small / large for small, large in itertools.combinations(scales, 2)])
 
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
-        """Return the two sums of :func:`equivariance_error` over images x; the same inputs raise a ValueError."""
+        """Return the two sums of :func:`equivariance_error` over images x; a ValueError is raised in the same cases."""
         scales = getattr(network, "scales", None) if self.scales is None and self.group == "scale" else self.scales
         if scales is None and self.group == "scale":
             raise ValueError(f"Expected `scales`, since {type(network).__name__} has none of its own, but got None.")
@@ -176,16 +177,15 @@ def equivariance_error(
     outside of the map (for scalings, and for translations without `circular`), positions are not compared. The image's
     border and zero padding also affect other positions near the border; `margin` excludes these as well.
 
-    If the output has no group axis, or only one group element, Gamma_g only moves or resizes the maps; a plain CNN has
-    a large error under rotation. If the output is (N, D), or its maps have one pixel, Gamma_g is the identity. The
-    error then measures invariance, relative to the norm of f; :func:`invariance_error` is relative to distances between
-    images.
+    If the output has no group axis, or one of length 1, Gamma_g only moves or resizes the maps; a plain CNN has a large
+    error under rotation. If the output is (N, D), or its maps have one pixel, Gamma_g is the identity. The error then
+    measures invariance, relative to the norm of f; :func:`invariance_error` is relative to distances between images.
 
     Cost: 1 + E forward passes; E is 3 (rotation), 4 (translation) or S (S - 1) / 2 (S scales). Outputs for x are kept.
 
     Args:
-        network: f, in eval mode: maps (N, C_in, H, W) to (N, C, |G|, H', W'), |G| group elements, (N, C, H', W') or (N,
-            D).
+        network: f, in eval mode. It maps images (N, C_in, H, W) to (N, C, |G|, H', W') with |G| group elements, to (N,
+            C, H', W'), or to (N, D).
         x: (N, C_in, H, W), floating point; square for rotations. In float64, equivariance gives an error <= 1e-25.
         group: "rotation", "translation" or "scale".
         fill: Value of the pixels that enter the image at the border (translation, scale): one, or one per channel.

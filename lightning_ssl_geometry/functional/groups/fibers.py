@@ -149,7 +149,7 @@ def nearby_bases(
 
     Args:
         bases: (B, b), B base spaces of b group elements, from :func:`base_spaces`.
-        group: The group.
+        group: The group, from :func:`feature_map`.
         max_distance: Largest :func:`topographic_distance` of first elements that counts as near; None: no limit.
         wrap: Whether distances along a cyclic axis are those of the shorter way round.
 

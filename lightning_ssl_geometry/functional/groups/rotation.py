@@ -60,9 +60,9 @@ def rotation_rank(
         \quad a_k \sim U[0, a_{\max}]
 
     R_a rotates by the angle a. Fig. 10 of Cosentino et al. 2022 (appendix E) plots the rank of the covariance of 500
-    rotations against `max_angle`, for a 32x32 image with a single pixel of 1. The paper states no threshold; here tau
-    is one of standard deviations, the square roots of the covariance's eigenvalues. For such an image and tau = 1e-5,
-    the result is nearly the number of pixels that the rotations reach. For the default tau, 1% of the largest standard
+    rotations against `max_angle`, for a 32x32 image with a single pixel of 1. The paper states no tau. Here, tau is a
+    threshold of standard deviations, the square roots of the covariance's eigenvalues. For such an image and tau =
+    1e-5, the result is nearly the number of pixels that the rotations reach. For the default tau, 1% of the largest
     deviation, it is about four fifths of this number.
 
     Args:

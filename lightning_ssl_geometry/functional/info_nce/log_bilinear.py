@@ -33,9 +33,9 @@ def log_bilinear_info_nce(
 
     :class:`InfoNCEForm` defines the symbols. If W is the identity, the loss is :func:`info_nce` of the same form.
 
-    W need not be symmetric. The anchor is always on its left. Anchors of view 1 have :math:`z^{1T}_i W b`. With
-    `symmetric`, view 2 also has anchors, with :math:`z^{2T}_i W b`. For anchors on the right, pass `weight.T` and
-    exchange the views. With `joint`, both anchors of a sample share one term, with the positive :math:`z^{1T}_i W
+    W need not be symmetric. The anchor is always on its left. Anchors of view 1 have the similarities :math:`z^{1T}_i W
+    b`. With `symmetric`, view 2 also has anchors, with :math:`z^{2T}_i W b`. For anchors on the right, pass `weight.T`
+    and exchange the views. With `joint`, both anchors of a sample share one term; its positive is :math:`z^{1T}_i W
     z^2_i`.
 
     =============================== ============================================= ===========
@@ -67,8 +67,7 @@ def log_bilinear_info_nce(
         for N >= 2; for N = 1 it is 0, with gradient 0.
 
     Raises:
-        ValueError: If a shape or dtype is wrong, no logit is in the denominator (N = 1), or an argument is out of its
-            range.
+        ValueError: If a shape or dtype is wrong, the denominator is empty (N = 1), or an argument is out of its range.
         TypeError: If a switch is unknown.
 
     >>> z = torch.eye(4)

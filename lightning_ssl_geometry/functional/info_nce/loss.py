@@ -44,8 +44,8 @@ def info_nce(
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 input). It is 0 if the denominator has only the positive (N =
-        1).
+        The loss, a scalar in float32 (float64 for float64 input). For N = 1, it is 0 if only the positive is in the
+        denominator.
 
     Raises:
         ValueError: If a shape is wrong, the denominator is empty (N = 1 with neither the positive nor `include_self`),

@@ -152,7 +152,7 @@ class KernelWork:
                     add_products(block, first, second, room=room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """Return the uses of each layer, by its parameters' ids, with the gradients (N, Q, ...) at their outputs."""
+        """Return the uses of each layer, with the gradients (N, Q, ...) at their outputs; keys are parameter ids."""
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]

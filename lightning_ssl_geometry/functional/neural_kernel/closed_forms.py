@@ -59,8 +59,8 @@ def infinite_width_kernel(x: Tensor) -> Tensor:
     variance does not matter. `x` is (n, D), n samples; a ValueError is raised if the shape differs.
 
     Returns:
-        (n, n), the kernel of each output; between outputs it is 0. It is |x_i|^2 / 2 on the diagonal, and 0 for
-        orthogonal samples, for opposite samples and for x_i = 0. It is negative only for angles above 90 degrees.
+        (n, n), the kernel of each output (between two outputs it is 0). The entries are |x_i|^2 / 2 on the diagonal, 0
+        for orthogonal samples, opposite samples and x_i = 0, and negative only for angles above 90 degrees.
 
     >>> infinite_width_kernel(torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])).abs().tolist()
     [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.5]]
@@ -94,17 +94,16 @@ def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Acti
 
 
 def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor | None = None) -> Tensor:
-    r"""Compute the velocities of the outputs under gradient flow, for samples in tight clusters.
+    r"""Compute the velocities of the outputs z_i under gradient flow, for samples in tight clusters.
 
     .. math:: \dot z_i = -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q), \quad q = \text{the cluster of } i
 
-    Thm. 4.5 of Calder & Lee 2025 (and Cor. 4.6, where beta is 1/2), for one hidden layer. n_q of n samples are in
-    cluster q, within delta of its center xi_q. The result is exact up to O(delta). A center has the mean gradient of
-    its samples.
+    Thm. 4.5 of Calder & Lee 2025 (Cor. 4.6: beta = 1/2), for one hidden layer. n_q of n samples are in cluster q,
+    within delta of its center xi_q. The result is exact up to O(delta). The gradient at a center is the mean over its
+    samples.
 
     Args:
-        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to the outputs
-            z_j.
+        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j.
         label: Cluster of each sample (n,), from 0 to N - 1; a cluster may have no samples.
         center: xi (N, D), orthogonal, with any norms.
         rate: beta (N, d) of :func:`cluster_rates`; None: 1/2, the limit of infinite width with the ReLU.

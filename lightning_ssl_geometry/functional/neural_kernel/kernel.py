@@ -77,7 +77,7 @@ def neural_kernel_trace(
     K is :func:`neural_kernel` (Eq. 12 of Calder & Lee 2025). Neither K nor the full Jacobian is built. With random
     orthonormal directions, the second form is an unbiased estimate of the first, from Q backward passes in place of d.
     Its standard deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`,
-    with the symmetric part S of K_ij. This is 0 for Q = d, and if K_ij is a multiple of the identity.
+    with the symmetric part S of K_ij. The deviation is 0 for Q = d, and if K_ij is a multiple of the identity.
 
     Args:
         network: f, (N, ...) to (N, d).

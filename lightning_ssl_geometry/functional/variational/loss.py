@@ -42,8 +42,9 @@ def variational_loss(
         G_i = \frac{\frac1N \sum_j \eta(\|z_i - z'_j\|^2 / 2)}{\eta(\|z_i - z'_i\|^2 / 2)}
 
     Eq. 4 and 5 of Calder & Lee 2025; z_i is row i of `z1`, z'_i of `z2`, and the sum includes j = i. Their NT-Xent, Eq.
-    1, sums over both views without j = i: pass `negatives="both"`, `include_self=False` and unit rows. It divides this
-    sum by N, SimCLR does not. If z1 = z2 (an invariant map), the loss depends only on the latent points (Prop. 2.1).
+    1, sums over both views without j = i: pass `negatives="both"`, `include_self=False` and unit rows. Eq. 1 divides
+    this sum by N, SimCLR does not. If z1 = z2 (an invariant map), the loss depends only on the latent points (Prop.
+    2.1).
 
     The points are not normalised. The default Psi and eta do not overflow. Memory is O(N^2). Autocast has no effect.
 
@@ -94,9 +95,9 @@ def first_variation(
             - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
 
     with :math:`\eta_{ij} = \eta(\|z_i - z'_j\|^2 / 2)` and :math:`G_i` of :func:`variational_loss`. This is N times the
-    gradient of the loss. Prop. 3.1 of Calder & Lee 2025 has twice the result for `symmetric=True` in its bracket, if
-    half of its measure nu belongs to each view. Its Psi' at y has a misprint: T and T' must be exchanged in G. If z1 =
-    z2, the sum of the result over both views is Eq. 7 of the paper.
+    gradient of the loss. The bracket in Prop. 3.1 of Calder & Lee 2025 is twice the result for `symmetric=True`; each
+    view is half of its measure nu. The bracket's Psi' at y has a misprint: T and T' must be exchanged in G. If z1 = z2,
+    the sum of the result over both views is Eq. 7 of the paper.
 
     The arguments are those of :func:`variational_loss`. The result (2 views, N, d) is detached, in float32 (float64 for
     float64 input).
@@ -144,7 +145,7 @@ def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Return half squared distances to the own other view (N,) and to each view (N, N), and the pairs to leave out."""
+    """Return half squared distances to the other view (N,) and to each view (N, N), and a mask of pairs to skip."""
     left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
     if not form.include_self:
         left_out.fill_diagonal_(True)
