@@ -13,10 +13,10 @@ from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 
 
 class AdaptiveTemperatureLoss(InfoNCELoss):
-    """Deprecated: :class:`InfoNCELoss` in the form of Rusak et al., with squared distances and without normalisation.
+    """Deprecated: :class:`InfoNCELoss` in Rusak et al.'s (2022) form, with squared distances and without normalisation.
 
     Args:
-        temperature: tau > 0, P numbers, or a module that computes them.
+        temperature: tau > 0: one number, P numbers for P dimensions of the embeddings, or a module that computes them.
         mode: "distance": tau divides the squared differences. "feature": tau divides the embeddings.
         gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch.
         **switches: Attributes of :class:`InfoNCEForm` to change.

@@ -10,13 +10,14 @@ from lightning_ssl_geometry.functional.augmentation_channel import augmentation_
 
 
 class AugmentationChannelLoss(nn.Module):
-    """Minus the information between an image and its embedding: :func:`functional.augmentation_channel_loss`.
+    """The loss of CRL-TAC (arXiv 2111.07679) as a module: :func:`functional.augmentation_channel_loss`.
 
-    Every rank gathers the samples of all ranks, with gradient, and computes the loss of the global batch.
+    The loss estimates minus the information between an image and its embedding. Every rank gathers the samples of all
+    ranks, with gradient, and computes the loss of the global batch.
 
     Args:
         beta: Inverse temperature, > 0 and finite; it multiplies the cosine.
-        jensen: Apply Jensen's inequality to the loss's last term, as the paper does in its experiments.
+        jensen: Apply Jensen's inequality to the loss's last term, as the CRL-TAC paper does in its experiments.
     """
 
     def __init__(self, beta: float = 0.5, jensen: bool = True) -> None:
@@ -27,11 +28,10 @@ class AugmentationChannelLoss(nn.Module):
         self.jensen = jensen
 
     def forward(self, z: Tensor, log_weight: Tensor | None = None) -> Tensor:
-        """Return the loss, a scalar, of `z` (N, m, P) and `log_weight` (N, m) for m draws of each sample."""
+        """Return the loss, a scalar, of `z` (N, m, P) for m augmentations of each sample with log-weights (N, m)."""
         z = distributed.gather(z)
         log_weight = None if log_weight is None else distributed.gather(log_weight)
         return augmentation_channel_loss(z, log_weight, self.beta, jensen=self.jensen)
 
     def extra_repr(self) -> str:
-        """Show the settings."""
         return f"beta={self.beta}, jensen={self.jensen}"

@@ -35,5 +35,4 @@ class BYOLLoss(nn.Module):
         return total / n
 
     def extra_repr(self) -> str:
-        """Show the setting."""
         return f"eps={self.eps!r}"

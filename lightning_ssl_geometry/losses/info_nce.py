@@ -31,15 +31,15 @@ class InfoNCELoss(nn.Module):
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
     Args:
-        temperature: A number tau > 0, or P numbers > 0, one per dimension. An `nn.Parameter` is learnt; a call raises
-            an error if it is no longer positive. A rule, a module such as :class:`LearnedTemperature`, computes the
-            temperatures (P,) from both views of all ranks, (N, P) each, detached, and normalised if the form
-            normalises.
+        temperature: tau > 0: one number, or P numbers for P dimensions of the embeddings. An `nn.Parameter` is learnt;
+            a call raises an error if it is no longer positive. A module, such as :class:`LearnedTemperature`, computes
+            the temperatures (P,) from both views of all ranks. It gets the views as (N, P) each, detached, and
+            normalised if the form normalises.
         form: An :class:`~lightning_ssl_geometry.functional.InfoNCEForm`, or its name.
-        mode: "distance": tau divides the terms of the sum, as above. "feature": tau divides the embeddings, so the
-            products are divided by tau^2, and the powers by tau^p.
-        gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A rule gets the
-            views of all ranks in either case.
+        mode: "distance": tau divides each term of the sum, as in the equation. "feature": tau divides the embeddings,
+            so the products a_k b_k are divided by tau^2, and the powers by tau^p.
+        gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A temperature
+            module gets the views of all ranks in either case.
         block_size: Rows and columns of the logits computed at a time, by default 1024, or 4096 on a GPU.
         **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `symmetric=False`. An unknown
             attribute raises a TypeError, and a contradiction of two attributes a ValueError.
@@ -79,12 +79,11 @@ class InfoNCELoss(nn.Module):
         return self._contrasted(z1, z2)[0]
 
     def with_temperature(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss and the temperatures (P,), before `mode="feature"` raises them to a power."""
+        """Return the loss and the temperatures (P,); these do not depend on `mode`."""
         loss, tau = self._contrasted(z1, z2)
         return loss, torch.as_tensor(tau, dtype=loss.dtype, device=loss.device).expand(z1.shape[1])
 
     def extra_repr(self) -> str:
-        """Show the settings."""
         shown = "" if isinstance(self.temperature, nn.Module) else f"temperature={self.temperature!r}, "
         return f"{shown}{self.form}, mode={self.mode!r}, gather={self.gather}, block_size={self.block_size}"
 

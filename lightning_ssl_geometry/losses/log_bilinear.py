@@ -30,8 +30,8 @@ class LogBilinearInfoNCELoss(nn.Module):
     Args:
         dim: P, the number of dimensions of the embeddings.
         temperature: tau > 0, one number; it scales W.
-        form: A form with `normalize=False`, the similarity "dot", the denominator "sum" and `include_self=False`; by
-            default with SimCLR's denominator.
+        form: A form with `normalize=False`, the similarity "dot", the denominator "sum" and `include_self=False`. The
+            default has SimCLR's denominator.
         gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch.
         **switches: Attributes of :class:`~lightning_ssl_geometry.functional.InfoNCEForm` that differ from those of
             `form`, such as `joint=True`.
@@ -62,5 +62,4 @@ class LogBilinearInfoNCELoss(nn.Module):
         return log_bilinear_info_nce(z1, z2, self.weight, temperature=self.temperature, form=self.form)
 
     def extra_repr(self) -> str:
-        """Show the settings."""
         return f"dim={len(self.weight)}, temperature={self.temperature!r}, {self.form}, gather={self.gather}"

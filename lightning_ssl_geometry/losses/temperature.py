@@ -53,10 +53,11 @@ class ContentStyleTemperature(_FixedTemperature):
 
 
 class EqualizingTemperature(_FixedTemperature):
-    r"""Fixed temperatures by Prop. 3 of Rusak et al.: :math:`\sigma_c / \sigma_s` for content, 1 for style.
+    r"""Fixed temperatures by Prop. 3 of Rusak et al. 2022: :math:`\sigma_c / \sigma_s` for content, 1 for style.
 
-    The paper states these temperatures for squared differences, the default `mode="distance"` of the loss. Its proof
-    divides the embeddings, like `mode="feature"`.
+    Content hardly changes between the views of a sample; style changes. The paper states these temperatures for squared
+    differences, as in :class:`InfoNCELoss` with `mode="distance"`. The paper's proof divides the embeddings, as in
+    `mode="feature"`.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
@@ -74,10 +75,10 @@ class EqualizingTemperature(_FixedTemperature):
 class LearnedTemperature(nn.Module):
     r"""A learnt temperature per dimension: AnInfoNCE (Rusak et al. 2024, arXiv 2407.00143).
 
-    The logit of a pair is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal :math:`\Lambda`. This
-    is :class:`InfoNCELoss` with the similarity "distance" and :math:`\tau = 2 / \Lambda`. The parameter `log_precision`
-    (P,) is :math:`\log \Lambda`, so :math:`\Lambda` stays positive. The methods apply no weight decay to it by default,
-    because decay would pull :math:`\Lambda` to 1.
+    The logit of embeddings f and f' is :math:`-\frac12 (f - f')^T \Lambda (f - f')` with a positive diagonal
+    :math:`\Lambda`. This is :class:`InfoNCELoss` with the similarity "distance" and :math:`\tau = 2 / \Lambda`. The
+    parameter `log_precision` (P,) is :math:`\log \Lambda`, so :math:`\Lambda` stays positive. The methods of this
+    package apply no weight decay to it by default, because decay would pull :math:`\Lambda` to 1.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
@@ -101,22 +102,22 @@ class LearnedTemperature(nn.Module):
         return 2 * (-self.log_precision).exp()
 
     def extra_repr(self) -> str:
-        """Show the number of dimensions."""
         return f"dim={len(self.log_precision)}"
 
 
 class GradientSpectrumTemperature(nn.Module):
-    r"""Temperatures by Prop. 2 and 3 of Rusak et al., estimated from the embeddings during training.
+    r"""Temperatures by Prop. 2 and 3 of Rusak et al. 2022, estimated from the embeddings during training.
 
-    In training, this module averages the marginal and the conditional covariance of the embeddings over the batches.
-    Their ascending ratios r, those of :func:`functional.content_dimension`, give the number :math:`d_c` of content
-    dimensions: the number of ratios before the largest jump. The :math:`d_c` outputs with the smallest change within a
-    pair, relative to their variance, get the temperature
+    In training, this module averages two matrices over the batches: the covariance of the embeddings ("marginal"), and
+    the second moment of the change within a pair ("conditional"). :func:`functional.content_dimension` defines the
+    ascending ratios r of the two. The number :math:`d_c` of content dimensions is the number of ratios before the
+    largest jump. The :math:`d_c` outputs with the smallest change within a pair, relative to their variance, get the
+    temperature
 
     .. math:: \tau_c = \sqrt{\bar r_c / \bar r_s}
 
-    with the means of r before and after the jump. If content and style have equal variance, this is Prop. 3's
-    :math:`\sigma_c / \sigma_s`. A value below `floor` is replaced by `floor`, with a warning the first time. The other
+    with the means of r before and after the jump. If content and style have equal variance, this is the :math:`\sigma_c
+    / \sigma_s` of Prop. 3. A value below `floor` is replaced by `floor`, with a warning the first time. The other
     outputs have temperature 1. If r has no jump of at least `min_ratio`, all outputs have temperature 1.
 
     The averages are the float64 buffers `marginal` and `conditional`, (P, P) each; `batches` counts their updates. The
@@ -166,7 +167,6 @@ class GradientSpectrumTemperature(nn.Module):
         return self._temperature()
 
     def extra_repr(self) -> str:
-        """Show the settings."""
         settings = f"momentum={self.momentum}, floor={self.floor}, min_ratio={self.min_ratio}, eps={self.eps}"
         return f"dim={len(self.marginal)}, {settings}"
 

@@ -14,17 +14,17 @@ from lightning_ssl_geometry.losses.gather import gather_views
 
 
 class VariationalLoss(nn.Module):
-    """NT-Xent as Calder & Lee (2025) generalise it: :func:`functional.variational_loss`, Eq. 4 by default.
+    """Calder & Lee's (2025) generalisation of NT-Xent, by default their Eq. 4: :func:`functional.variational_loss`.
 
     Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch.
 
     Args:
         temperature: tau > 0 of the default `eta`.
         psi: Psi, an increasing elementwise function. None: log(1 + t).
-        eta: The similarity, a positive decreasing function of t, half a squared distance. None: exp(-t / tau).
+        eta: The similarity eta(t) of points with half squared distance t, positive, decreasing. None: exp(-t / tau).
         gather: Gather the views of all ranks; otherwise each rank computes the loss of its own batch.
-        **switches: `negatives`, `include_self` and `symmetric` of :func:`functional.variational_loss`. Eq. 1 has
-            `negatives="both"` and `include_self=False`.
+        **switches: `negatives`, `include_self` and `symmetric` of :func:`functional.variational_loss`. Eq. 1 of Calder
+            & Lee has `negatives="both"` and `include_self=False`.
     """
 
     @by_position("negatives", "include_self", "symmetric", "gather")
@@ -49,6 +49,5 @@ class VariationalLoss(nn.Module):
         return variational_loss(z1, z2, **vars(self.form))
 
     def extra_repr(self) -> str:
-        """Show the settings."""
         settings = {**vars(self.form), "gather": self.gather}
         return ", ".join(f"{name}={getattr(value, '__name__', value)!r}" for name, value in settings.items())

@@ -53,6 +53,5 @@ class VICRegLoss(nn.Module):
         return vicreg(z1, z2, **self.settings)
 
     def extra_repr(self) -> str:
-        """Show the settings."""
         settings = {**self.settings, "gather": self.gather}
         return ", ".join(f"{name}={value!r}" for name, value in settings.items())

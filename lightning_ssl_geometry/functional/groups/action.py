@@ -84,11 +84,11 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
         (A_f)_{ij} \propto \max\bigl(0, 1 - |j - c_i| / \max(1, 1/f)\bigr), \quad
         c_i = \tfrac{H - 1}{2} + \tfrac{1}{f} \bigl(i - \tfrac{H - 1}{2}\bigr)
 
-    Each row of A sums to 1. B is the same matrix for the columns. The weights are those of torchvision's
-    `resize(..., antialias=True)`. For f < 1, the resized image covers f H x f W pixels in the middle, and `fill` the
-    others. A pixel that is covered in part is a mixture by area. For f > 1, the border is cut off. f = 1 is the
-    identity, up to the precision of matrix products. The result is continuous in f; it is differentiable in x and f,
-    except at isolated f.
+    Each row of A_f sums to 1. B_f is the same matrix for the columns. The weights are those of torchvision's
+    `resize(..., antialias=True)`. For f < 1, the resized image fills the f H x f W pixels in the middle, and the pixels
+    around it get the value `fill`. An edge pixel that the image covers only in part is a mean weighted by area. For f >
+    1, the border is cut off. For f = 1, the image does not change, up to the precision of matrix products. The result
+    is continuous in f; it is differentiable in x and f, except at isolated f.
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype, computed in float32 or float64.
@@ -116,7 +116,7 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
 
 
 def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return A of :func:`rescale` (N, size, size), and how much of each pixel the resized image covers (N, size)."""
+    """Return A_f of :func:`rescale`, (N, size, size), and the covered share of each pixel, (N, size)."""
     i = torch.arange(size, dtype=factor.dtype, device=factor.device) - (size - 1) / 2  # from the centre
     f = factor.unsqueeze(1)  # (N, 1)
     center = (i / f).clamp(-size / 2, size / 2)  # (N, size), of output pixel i in the image
@@ -135,7 +135,6 @@ def _gather_pixels(x: Tensor, source: Tensor) -> Tensor:
 
 
 def _over_channels(plane: Tensor, x: Tensor) -> Tensor:
-    """Reshape (N or 1, H, W) so that it broadcasts against x (N, C, ..., H, W)."""
     return plane.view(len(plane), *(1,) * (x.ndim - 3), *plane.shape[1:])
 
 

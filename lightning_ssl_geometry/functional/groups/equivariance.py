@@ -48,12 +48,13 @@ __getattr__ = old_names(__name__, {"check_equivariance": "EquivarianceSettings"}
 
 
 class EquivarianceSums(NamedTuple):
-    """The two sums whose ratio is the equivariance error; they can be added over batches and ranks.
+    """The two sums whose ratio is :func:`equivariance_error`; they can be added over batches and ranks.
 
     Attributes:
         layers: The names of the L layers; ("output",) if no layers were chosen.
-        difference: float64 (L, E), ||f(T_g x) - Gamma_g f(x)||^2 summed over samples, for each of E group elements.
-        reference: float64 (L, E), ||Gamma_g f(x)||^2 summed over samples.
+        difference: float64 (L, E), the sums of ||f(T_g x) - Gamma_g f(x)||^2 over images x, for E group elements g.
+            :func:`equivariance_error` defines f, T_g and Gamma_g.
+        reference: float64 (L, E), the sums of ||Gamma_g f(x)||^2 over images x.
     """
 
     layers: tuple[str, ...]
@@ -62,7 +63,7 @@ class EquivarianceSums(NamedTuple):
 
 
 class EquivarianceOptions(TypedDict, total=False):
-    """Optional arguments of :func:`equivariance_error`, which :class:`EquivarianceSettings` describes."""
+    """Optional arguments of :func:`equivariance_error`; :class:`EquivarianceSettings` describes them."""
 
     group_shape: tuple[int, int] | None
     scales: Sequence[float] | None
@@ -78,17 +79,17 @@ class EquivarianceSettings:
 
     Attributes:
         group: "rotation": 1, 2 and 3 quarter turns. "translation": shifts by the stride down, up, right and left.
-            "scale": changes of scale by s_i / s_j for all pairs i < j, in the order (0, 1), (0, 2), ..., (1, 2), ....
-        group_shape: (S, R), the numbers of scales and orientations. None: the network's attribute `group_shape`. If it
-            has none, the group axis has only scales for "scale", and otherwise only orientations.
-        scales: S >= 2 scales, ascending; any scales if the network has no group axis. None: the network's `scales`.
-        stride: Pixels of the image per position of the maps: one integer, or one for each of `layers`. None: for the
-            output, the network's integer attribute `stride`; otherwise image height / map height, rounded, which is
-            wrong for layers with little padding. Images shift by the least common multiple of the strides.
+            "scale": changes by s_i / s_j for i < j, where s are the `scales`, in the order (0, 1), (0, 2), ..., (1, 2).
+        group_shape: (S, R), the numbers of scales and orientations. None: the network's attribute `group_shape`.
+            Without this attribute, the group axis has only scales for "scale", and otherwise only orientations.
+        scales: S >= 2 ascending numbers, any if the network has no group axis. None: the network's attribute `scales`.
+        stride: Image pixels per position of the maps: one integer, or one for each of `layers`. None: the network's
+            integer attribute `stride`. For `layers`, or without this attribute, None means image height / map height,
+            rounded, which is wrong with little padding. Images shift by the least common multiple of the strides.
         layers: Dotted names of the submodules whose outputs are compared. None: the network's output.
         margin: Width of the strip at each border that is not compared, in pixels of the image.
-        circular: Whether translations are circular; for networks with circular padding, and H divisible by the stride.
-        fill: Value of the pixels that enter the image at the border (translation, scale): a number, or (C_in,).
+        circular: Whether translations are circular; for networks with circular padding, if the stride divides H.
+        fill: Value of the pixels that enter the image at the border (translation, scale): one, or one per channel.
 
     Raises:
         ValueError: If a value is out of range, or `stride` does not fit `layers`.
@@ -132,7 +133,7 @@ class EquivarianceSettings:
         return group_elements(self.group, shift, [small / large for small, large in itertools.combinations(scales, 2)])
 
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
-        """Return the two sums of :func:`equivariance_error` for images x, and raise the same errors."""
+        """Return the two sums of :func:`equivariance_error` over images x; a ValueError is raised in the same cases."""
         scales = getattr(network, "scales", None) if self.scales is None and self.group == "scale" else self.scales
         if scales is None and self.group == "scale":
             raise ValueError(f"Expected `scales`, since {type(network).__name__} has none of its own, but got None.")
@@ -166,26 +167,28 @@ def equivariance_error(
 
     .. math:: \Delta_g = \frac{\sum_n \|f(T_g x_n) - \Gamma_g f(x_n)\|_2^2}{\sum_n \|\Gamma_g f(x_n)\|_2^2}
 
-    This is the squared relative error of Sosnovik et al., as one ratio for the whole batch. An error of 0 means
-    equivariant. An error of 1 results from f(T_g x) = 0. An error of 2 results if f(T_g x) and Gamma_g f(x) have equal
-    norms and are unrelated. There is no upper bound. Maps with a large common mean have a small error even without
-    equivariance; compare with a network that is not equivariant.
+    T_g transforms an image by the group element g, and Gamma_g transforms feature maps. The network f is equivariant if
+    f(T_g x) = Gamma_g f(x). The error is the squared relative error of Sosnovik, Szmaja & Smeulders, Scale-Equivariant
+    Steerable Networks (2020), but one ratio for the whole batch. It is 0 for an equivariant network and 1 if f(T_g x) =
+    0. It is 2 if f(T_g x) and Gamma_g f(x) have equal norms and are unrelated. There is no upper bound. Maps with a
+    large common mean have a small error even without equivariance; compare with a network that is not equivariant.
 
-    Norms are over channels, group elements and positions. Positions where :math:`\Gamma_g f(x)` needs content from
-    outside of the map are not compared (for scalings, and for translations without `circular`). The image's border and
-    zero padding still affect positions near the border; `margin` excludes these as well.
+    The norms include all channels, group elements and compared positions. Where Gamma_g f(x) would need content from
+    outside of the map (for scalings, and for translations without `circular`), positions are not compared. The image's
+    border and zero padding also affect other positions near the border; `margin` excludes these as well.
 
-    For an output without a group axis (or of one element), Gamma only transforms the maps; a plain CNN has a large
-    error under rotation. For an output (N, D), or with maps of one pixel, Gamma is the identity. The error then
-    measures invariance relative to the norm of f; :func:`invariance_error` is relative to distances between images.
+    If the output has no group axis, or one of length 1, Gamma_g only moves or resizes the maps; a plain CNN has a large
+    error under rotation. If the output is (N, D), or its maps have one pixel, Gamma_g is the identity. The error then
+    measures invariance, relative to the norm of f; :func:`invariance_error` is relative to distances between images.
 
-    Cost: 1 + E forward passes, with E = 3 (rotation), 4 (translation) or S (S - 1) / 2 (scale). Outputs for x are kept.
+    Cost: 1 + E forward passes; E is 3 (rotation), 4 (translation) or S (S - 1) / 2 (S scales). Outputs for x are kept.
 
     Args:
-        network: f, in eval mode: an image (N, C_in, H, W) to (N, C, |G|, H', W'), (N, C, H', W') or (N, D).
+        network: f, in eval mode. It maps images (N, C_in, H, W) to (N, C, |G|, H', W') with |G| group elements, to (N,
+            C, H', W'), or to (N, D).
         x: (N, C_in, H, W), floating point; square for rotations. In float64, equivariance gives an error <= 1e-25.
         group: "rotation", "translation" or "scale".
-        fill: Value of the pixels that enter the image at the border (translation, scale): a number, or (C_in,).
+        fill: Value of the pixels that enter the image at the border (translation, scale): one, or one per channel.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
             :class:`~lightning_ssl_geometry.functional.groups.equivariance.EquivarianceSettings`.
 
@@ -213,7 +216,7 @@ def equivariance_sums(
     fill: Tensor | float = 0.0,
     **options: Unpack[EquivarianceOptions],
 ) -> EquivarianceSums:
-    """Return the two sums whose ratio is :func:`equivariance_error`; arguments and errors are the same."""
+    """Return numerator and denominator of :func:`equivariance_error`, which describes the arguments and ValueErrors."""
     return EquivarianceSettings(group, fill=fill, **options).sums(network, x)
 
 
@@ -246,7 +249,7 @@ def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
 
 
 def group_elements(group: Transformation, shift: int = 1, factors: Sequence[float] = ()) -> tuple[Element, ...]:
-    """List the elements of a group: numbers of quarter turns, shifts (rows, columns) by `shift` pixels, or `factors`.
+    """List a group's elements: 1, 2 and 3 quarter turns; shifts (rows, columns) by `shift` pixels; or scale `factors`.
 
     >>> group_elements("translation", 4)
     ((4, 0), (-4, 0), (0, 4), (0, -4))
@@ -273,7 +276,7 @@ def transformed(
 
 @dataclass(frozen=True)
 class _Maps:
-    """The output of a layer as maps z (N, C, S, R, H, W), with `stride` pixels of the image per position."""
+    """A layer's output as maps z (N, C, S, R, H, W): S scales, R orientations, `stride` image pixels per position."""
 
     name: str
     z: Tensor
@@ -300,7 +303,7 @@ class _Comparison:
         return EquivarianceSums(names, difference, reference)
 
     def _regular(self, name: str, z: Tensor) -> Tensor:
-        """Arrange an output as (N, C, S, R, H, W)."""
+        """Reshape an output to maps (N, C, S, R, H, W) of S scales and R orientations."""
         group = self.settings.group
         if z.ndim not in (2, 4, 5):
             wanted = "(N, C, |G|, H, W), (N, C, H, W) or (N, D)"
@@ -317,7 +320,7 @@ class _Comparison:
         return z.unflatten(2, (s, r))
 
     def _compared(self, place: int, maps: _Maps, output: Tensor, shift: int) -> Tensor:
-        """Return (||f(T_g x) - Gamma_g f(x)||^2, ||Gamma_g f(x)||^2) for the group element with the index `place`."""
+        """Return numerator and denominator of a layer's error, for the group element with the index `place`."""
         settings, group = self.settings, self.settings.group
         z, found = maps.z, self._regular(maps.name, output)
         element = settings.elements(shift // maps.stride)[place]

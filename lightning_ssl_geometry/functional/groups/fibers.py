@@ -48,15 +48,15 @@ def feature_map(
     """Arrange the output of a backbone by group elements, and average over the axes outside of the group.
 
     Args:
-        z: (N, C, S R, H, W), element (s, r) at index s R + r; or (N, C, H, W), without a group axis.
+        z: (N, C, S R, H, W), scale s of S and orientation r of R at index s R + r; or (N, C, H, W), no group axis.
         group: One or several of "scale", "rotation" and "translation", in any order. Without "translation", the maps
-            are averaged over space (Appendix B).
-        group_shape: (S, R), needed if `group` has "scale" and "rotation". None: the group axis has only orientations if
-            `group` has "rotation", and otherwise only scales.
+            are averaged over space (Appendix B of Keller et al. 2022).
+        group_shape: (S, R); needed if `group` has both "scale" and "rotation". None: the group axis has only
+            orientations if `group` has "rotation", and otherwise only scales.
         circular: Whether rows and columns are cyclic, as they are for a network with circular padding.
 
     Returns:
-        The feature map (N, C, |G|), and the group. Its axes are in the order scales, orientations, rows, columns.
+        The feature map (N, C, |G|), and the group of |G| elements; its axes are scales, orientations, rows, columns.
 
     Raises:
         ValueError: If `group` is unknown, z has no axis for it, or `group_shape` does not fit z.
@@ -91,19 +91,19 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None = None) -> Tensor:
-    """List all positions :math:`g^{-1} g_0` to which a base space g_0 can be moved within the group.
+    """List all positions :math:`g^{-1} g_0` to which a base space g_0, b ordered group elements, can be moved.
 
     The base space is a contiguous patch: the first b elements of the smallest box that has at least b elements and can
-    be moved. Of several smallest boxes, the most cubic one is taken. Along a cyclic axis the patch moves all the way
-    round; along other axes it moves up to the border.
+    be moved. If several boxes are smallest, the most cubic one is taken. Along a cyclic axis the patch moves all the
+    way round; along other axes it moves up to the border.
 
     Args:
         group: The group, from :func:`feature_map`.
-        size: b, from 1 to |G|. Without a cyclic axis, b must be small enough that the box can be moved.
+        size: b, from 1 to |G|, the number of elements. If no axis is cyclic, the box must be smaller than the group.
         device: Device of the result.
 
     Returns:
-        int64 (B, b): each row has the elements of one base space, as indices of the last axis of z (N, C, |G|).
+        int64 (B, b): for each of B positions, the b elements as indices of the last axis of a feature map (N, C, |G|).
 
     Raises:
         ValueError: If `size` is out of range, or a base space of that size cannot be moved.
@@ -126,8 +126,8 @@ def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: boo
     r"""Compute the squared distance :math:`\|g_1 - g_2\|_2^2` between group elements, in steps along the axes, int64.
 
     `g1` and `g2` are int64 indices of elements; their shapes are broadcast. With `wrap`, a cyclic axis is measured
-    along the shorter way round. Section 4 of Keller et al. uses the distance without `wrap`, as an approximation that
-    ignores the topology of the group.
+    along the shorter way round. Section 4 of Keller et al. 2022 uses the distance without `wrap`, as an approximation
+    that ignores the topology of the group.
 
     >>> topographic_distance(torch.tensor(0), torch.tensor(3), FiberGroup((4,), (True,))).item()
     9
@@ -145,20 +145,20 @@ def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: boo
 def nearby_bases(
     bases: Tensor, group: FiberGroup, max_distance: float | None = None, *, wrap: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Find the base spaces within a distance of each base space; two such base spaces may be a positive pair.
+    """Find the base spaces near each base space; two base spaces near each other may be a positive pair.
 
     Args:
-        bases: (B, b), from :func:`base_spaces`.
-        group: The group.
-        max_distance: Largest :func:`topographic_distance` between first elements of base spaces; None: no limit.
+        bases: (B, b), B base spaces of b group elements, from :func:`base_spaces`.
+        group: The group, from :func:`feature_map`.
+        max_distance: Largest :func:`topographic_distance` of first elements that counts as near; None: no limit.
         wrap: Whether distances along a cyclic axis are those of the shorter way round.
 
     Returns:
-        Two int64 tensors. (B, B): row i lists all base spaces, first those within the distance of base space i (with i
-        itself). (B,): the number of base spaces within the distance.
+        Two int64 tensors. (B, B): row i lists all base spaces, at first those near base space i (which include i), then
+        the others. (B,): how many are near.
 
     Raises:
-        ValueError: If no two different base spaces are within the distance.
+        ValueError: If no base space is near another one.
     """
     first = bases[:, 0]
     distance = topographic_distance(first[:, None], first, group, wrap=wrap)
@@ -171,11 +171,11 @@ def nearby_bases(
 
 
 def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
-    """Concatenate the fibers z(g) of each sample's base space to a fiber bundle, (N, b C).
+    """Concatenate b fibers of each sample to a fiber bundle, (N, b C); a fiber is z[n, :, g] at a group element g.
 
     Args:
-        z: (N, C, |G|).
-        elements: int64 (N, b), the indices of the elements of each sample's base space.
+        z: (N, C, |G|), C channels of N samples at |G| group elements.
+        elements: int64 (N, b), the indices of b group elements for each sample.
 
     Raises:
         ValueError: If the shapes do not fit each other.

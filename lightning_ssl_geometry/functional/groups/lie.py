@@ -33,19 +33,20 @@ def lie_generator(
 
     .. math:: \hat G = \arg\min_G \sum_i \|h^2_i - \exp(\epsilon_i G) h^1_i\|_2^2 + \lambda \|G\|_F^2
 
-    Eq. 7 of Cosentino et al. The order "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12). The
+    Eq. 7 of Cosentino et al. 2022. The order "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12). The
     solution is :math:`\sum_i \epsilon_i v_i h_i^{1\top} (\sum_i \epsilon_i^2 h^1_i h_i^{1\top} + \lambda I)^{-1}` with
     :math:`v_i = h^2_i - h^1_i`; it is exact only in the limit of small strengths. The order "exponential" starts from
     this solution and finds a local minimum by L-BFGS. The search is reliable if a strength of 1 turns the
     representation by less than about half a revolution.
 
     G has D^2 unknowns, and each pair gives D equations. With fewer pairs than D, or if h hardly varies in some
-    directions, many generators fit even random v exactly. The ridge selects the smallest; test it on held-out pairs.
+    directions, many generators fit even random v exactly. The ridge selects the smallest. Test the result on other
+    pairs.
 
     Args:
         h1: (N, D), representations.
         h2: (N, D), representations of the transformed inputs.
-        strength: epsilon, (N,), in any unit; G is per this unit. "exponential" converges best for epsilon around 1.
+        strength: epsilon, (N,), in any unit; the result is per unit. "exponential" converges best for epsilon near 1.
         order: "first" or "exponential".
         ridge: lambda >= 0, as a fraction of the mean eigenvalue of :math:`\sum_i \epsilon_i^2 h^1_i h_i^{1\top}`. 0
             gives the least-squares solution of smallest norm.
@@ -88,8 +89,8 @@ def lie_generator(
 def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
     r"""Transform each representation by its own strength: :math:`\exp(\epsilon_i G) h_i`.
 
-    Eq. 7 and appendix B of Cosentino et al. The Taylor series is applied to the vectors, at a cost of O(N D^2) per
-    term. The number of terms grows with the largest :math:`|\epsilon_i| \|G\|_2`. The result (N, D) is exact up to
+    Eq. 7 and appendix B of Cosentino et al. 2022. The Taylor series is applied to the vectors, at a cost of O(N D^2)
+    per term. The number of terms grows with the largest :math:`|\epsilon_i| \|G\|_2`. The result (N, D) is exact up to
     rounding in the promoted dtype of the arguments. It is differentiable in all arguments.
 
     Args:
@@ -131,10 +132,10 @@ def lie_strength(
 
     .. math:: \hat\epsilon_i = \arg\min_\epsilon \|h^2_i - \exp(\epsilon G) h^1_i\|_2^2
 
-    The order "first" replaces the exponential by :math:`I + \epsilon G` (Eq. 12 of Cosentino et al.), with the solution
-    :math:`\langle h^2_i - h^1_i, G h^1_i \rangle / \|G h^1_i\|_2^2`. The order "exponential" takes Gauss-Newton steps
-    from 0, of at most :math:`4 / \|G\|_2`, and rejects a step that does not lower the error. The search ends in the
-    local minimum downhill from 0, so a strength beyond half a revolution is underestimated.
+    The order "first" replaces the exponential by :math:`I + \epsilon G` (Eq. 12 of Cosentino et al. 2022). Its solution
+    is :math:`\langle h^2_i - h^1_i, G h^1_i \rangle / \|G h^1_i\|_2^2`. The order "exponential" takes Gauss-Newton
+    steps from 0, of at most :math:`4 / \|G\|_2`, and rejects a step that does not lower the error. The search ends in
+    the local minimum downhill from 0, so a strength beyond half a revolution is underestimated.
 
     Args:
         generator: G, (D, D).
@@ -179,7 +180,7 @@ def _lack_of_fit(g: Tensor, h1: Tensor, h2: Tensor, strength: Tensor, penalty: T
 
 
 def _refined(generator: Tensor, unit: Tensor, loss_of: Callable[[Tensor], Tensor], *, max_iterations: int) -> Tensor:
-    """Minimise `loss_of(G)` by L-BFGS over A with G = A unit^T, starting from `generator`; return G."""
+    """Minimise `loss_of(G)` by L-BFGS from `generator`, in the coordinates A with G = A unit^T; return G."""
     a = torch.linalg.solve(unit, generator.T).T.contiguous().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [a], max_iter=max_iterations, tolerance_grad=1e-12, tolerance_change=1e-14, line_search_fn="strong_wolfe"

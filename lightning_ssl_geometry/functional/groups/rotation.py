@@ -19,7 +19,7 @@ def rotate(image: Tensor, angle: Tensor) -> Tensor:
     .. math:: y(p) = x(R_{-a} p), \quad R_a \in SO(2)
 
     The result is that of torchvision's `rotate` with `BILINEAR`, but each image has its own angle. Multiples of 90
-    degrees permute the pixels of a square image, up to rounding. Differentiable in both arguments.
+    degrees permute the pixels of a square image, up to rounding. The result is differentiable in both arguments.
 
     Args:
         image: (N, C, H, W), floating point; the result has the same shape and dtype.
@@ -59,10 +59,11 @@ def rotation_rank(
     .. math:: \mathrm{Rank}_\tau\Bigl(\tfrac{1}{\sqrt n}\bigl[R_{a_k} x - \overline{R x}\bigr]_{k=1}^n\Bigr),
         \quad a_k \sim U[0, a_{\max}]
 
-    Fig. 10 of Cosentino et al. (appendix E) plots the rank of the covariance of 500 rotations against `max_angle`, for
-    a 32x32 image with a single pixel of 1. This function counts standard deviations, whose squares are the eigenvalues
-    of that covariance. The paper states no tau. For such an image, tau = 1e-5 counts nearly as many directions as there
-    are pixels that the rotations reach. The default tau, 1% of the largest deviation, counts about four fifths.
+    R_a rotates by the angle a. Fig. 10 of Cosentino et al. 2022 (appendix E) plots the rank of the covariance of 500
+    rotations against `max_angle`, for a 32x32 image with a single pixel of 1. The paper states no tau. Here, tau is a
+    threshold of standard deviations, the square roots of the covariance's eigenvalues. For such an image and tau =
+    1e-5, the result is nearly the number of pixels that the rotations reach. For the default tau, 1% of the largest
+    deviation, it is about four fifths of this number.
 
     Args:
         image: x, (C, H, W), floating point.
@@ -92,11 +93,11 @@ def covariance_rank(rows: Tensor, tau: float = 1e-2, *, mode: RankMode = "relati
     rounding would have an arbitrary rank in the relative modes.
 
     Args:
-        rows: X, (n, D), n >= 1.
+        rows: X, (n, D), n >= 1 samples of D dimensions.
         tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
         mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
         rounding: A deviation counts as 0 if it is at most `rounding` times eps times the root mean square norm of the
-            rows, with the eps of their dtype. The default covers the rounding errors of a deep network.
+            rows, where eps belongs to the dtype of the rows. The default covers the rounding errors of a deep network.
 
     Raises:
         ValueError: If `rows` is not (n, D) with n >= 1, or `tau` or `mode` is out of range.

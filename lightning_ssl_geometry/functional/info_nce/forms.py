@@ -53,8 +53,8 @@ class InfoNCEForm:
         {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
 
     :math:`A` are the anchors, :math:`a^+` is the other view of the anchor's sample, and :math:`B_a` are its negatives.
-    :math:`s_{ab}` is the similarity of two embeddings divided by the temperature. The factor c is 1 or 1/N, and the
-    term in brackets is optional. The last column is the loss if all s are 0:
+    :math:`s_{ab}` is the similarity of two embeddings divided by the temperature. The factor c is 1, or 1/N for N
+    samples per view. The term in brackets is optional. The last column is the loss if all s are 0:
 
     ======================== ============================================================ ===========
     form                     what differs from NT-Xent                                    at s = 0
@@ -78,10 +78,10 @@ class InfoNCEForm:
       paper draws M negatives independently. Here the negatives are the N-1 other samples of the anchor's view.
     - `CL_ICA`: the code of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021).
     - `CALDER_LEE`, `CALDER_LEE_INVARIANT`: Eq. 1 and Eq. 4 of Calder & Lee, Understanding Contrastive Learning through
-      Variational Analysis and Neural Network Optimization Perspectives. For exp(-|x-y|^2 / 2 tau) in Eq. 4, use
-      `similarity="distance"` with temperature 2 tau, or, on the unit sphere, "dot" with tau.
-    - `KELLER`: Eq. 2 and 3 of Keller et al., Homomorphic Self-Supervised Learning. In its sum over l, Eq. 3 prints g_k
-      for g_l.
+      Variational Analysis and Neural Network Optimization Perspectives. Eq. 4 contains exp(-|x-y|^2 / 2 tau); this is
+      `similarity="distance"` with temperature 2 tau or, on the unit sphere, "dot" with temperature tau.
+    - `KELLER`: Eq. 2 and 3 of Keller et al., Homomorphic Self-Supervised Learning. In the sum over l of Eq. 3, g_k is a
+      misprint for g_l.
     - `CRL_TAC`: Eq. 20 of Contrastive Representation Learning with Trainable Augmentation Channel.
 
     Attributes:
@@ -90,8 +90,8 @@ class InfoNCEForm:
         symmetric: Use both views as anchors; if False, only view 1.
         negatives: The view of the negatives: the anchor's ("same"), the other view ("other") or "both".
         include_self: Include the anchor's own sample among the negatives.
-        joint: Use one term per sample, whose denominator is the sum of the denominators of its two anchors.
-        denominator: "sum" (c = 1) or "mean" (c = 1/N, with N the number of samples per view).
+        joint: Use one term per sample, in which the sample's two anchors share the sum of their denominators.
+        denominator: "sum" (c = 1) or "mean" (c = 1/N).
         similarity: :class:`Dot` ("dot"), :class:`SquaredDistance` ("distance") or :class:`LpDistance`.
         eps: `normalize` maps a row of at most this length to 0, with gradient 0.
 
@@ -123,7 +123,7 @@ class InfoNCEForm:
 
     @property
     def logit(self) -> Similarity:
-        """The similarity; :class:`LpDistance` with p = 2 is replaced by the equal, faster :class:`SquaredDistance`."""
+        """The similarity; the faster :class:`SquaredDistance` replaces the equal :class:`LpDistance` with p = 2."""
         assert isinstance(self.similarity, Similarity)  # see `__post_init__`
         return SquaredDistance() if self.similarity == LpDistance(p=2.0, power=True) else self.similarity
 

@@ -33,10 +33,10 @@ def log_bilinear_info_nce(
 
     :class:`InfoNCEForm` defines the symbols. If W is the identity, the loss is :func:`info_nce` of the same form.
 
-    W need not be symmetric. The anchor is always on its left: :math:`z^{1T}_i W b` for anchors of view 1, and
-    :math:`z^{2T}_i W b` for anchors of view 2, which `symmetric` adds. For anchors on the right, pass `weight.T` and
-    exchange the views. With `joint`, both anchors of a sample share one term, with the positive
-    :math:`z^{1T}_i W z^2_i`.
+    W need not be symmetric. The anchor is always on its left. Anchors of view 1 have the similarities :math:`z^{1T}_i W
+    b`. With `symmetric`, view 2 also has anchors, with :math:`z^{2T}_i W b`. For anchors on the right, pass `weight.T`
+    and exchange the views. With `joint`, both anchors of a sample share one term; its positive is :math:`z^{1T}_i W
+    z^2_i`.
 
     =============================== ============================================= ===========
     form                            settings                                      at W = 0
@@ -63,8 +63,8 @@ def log_bilinear_info_nce(
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `joint=True`.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 views). It is > 0 with the positive in the denominator. For N
-        = 1 it is 0, with gradient 0.
+        The loss, a scalar in float32 (float64 for float64 views). With the positive in the denominator, the loss is > 0
+        for N >= 2; for N = 1 it is 0, with gradient 0.
 
     Raises:
         ValueError: If a shape or dtype is wrong, the denominator is empty (N = 1), or an argument is out of its range.

@@ -14,7 +14,7 @@ from lightning_ssl_geometry.checks import floating, shaped
 def temperature_range(
     temperature: float | Sequence[float] | Tensor, dimensions: int | None = None
 ) -> tuple[float, float]:
-    """Return the smallest and the largest temperature; a tensor on a GPU makes this wait for the GPU.
+    """Return the smallest and the largest temperature; for a tensor on a GPU, the call waits for the GPU.
 
     Raises a ValueError unless `temperature` is one number or `dimensions` numbers, all > 0 and finite.
     """

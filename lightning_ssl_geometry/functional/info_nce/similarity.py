@@ -70,15 +70,12 @@ class Dot(_Quadratic):
     _spread: ClassVar[float] = 2.0
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return scale <a_i, b_i>."""
         return torch.linalg.vecdot(a, b) * self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write scale a b^T to `out`."""
         return torch.addmm(out, a, b.T, beta=0, alpha=self.scale, out=out)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add `scale * weight @ b` to `grad_a`, and `scale * weight.T @ a` to `grad_b`."""
         grad_a.addmm_(weight, b, alpha=self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=self.scale)
@@ -91,12 +88,10 @@ class SquaredDistance(_Quadratic):
     _spread: ClassVar[float] = 4.0
 
     def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Subtract the common mean from both views, which reduces the rounding error of `tile`."""
         centre = (x1.detach().mean(dim=0) + x2.detach().mean(dim=0)) / 2
         return x1 - centre, x2 - centre
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return -scale |a_i - b_i|^2."""
         return (a - b).square().sum(dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -129,27 +124,23 @@ class LpDistance(Similarity):
 
     @property
     def degree(self) -> float:
-        """The degree: `p`, or 1 with `power=False`."""
         return self.p if self.power else 1.0
 
     @property
     def spread(self) -> float:
-        """Infinity, as a safe upper bound of the spread."""
-        return math.inf
+        return math.inf  # a safe upper bound
 
     def pairwise(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the logits of corresponding rows."""
         difference = a - b
         if self.power:
             return difference.abs().pow(self.p).sum(dim=-1) * -self.scale
         return torch.linalg.vector_norm(difference, ord=self.p, dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write the logits of all pairs of rows to `out`."""
         return out.copy_(self._distances(a, b)).mul_(-self.scale)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add the gradients, computed by autograd; a pair of equal rows has gradient 0."""
+        """Add the gradients that autograd computes; two equal rows have gradient 0."""
         with torch.enable_grad():
             a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
             distances = self._distances(a, b)

@@ -19,7 +19,7 @@ ONE_SIDED = RUSAK.but(positive_in_denominator=False)
 
 
 class LossTerms(NamedTuple):
-    """The terms of InfoNCE for each anchor, (N,) each; their means over the anchors are the terms of the loss.
+    """The terms of InfoNCE for each anchor, (N,) each; their means over the N anchors are the terms of the loss.
 
     `align` is minus the similarity to the positive, `uniform` the logarithm of the denominator, and `total` their sum.
     """
@@ -46,19 +46,20 @@ def alignment_uniformity_terms(
         s(a, b) &= \sum_k \frac{a_k b_k}{\tau_k} \;\text{("dot")}, \quad
         s(a, b) = -\sum_k \frac{(a_k - b_k)^2}{\tau_k} \;\text{("distance")}
 
-    Table 1 of Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022), prints
-    means and standard deviations of both terms and of their sum, the total. Wang & Isola (2020) define this split with
-    an expectation in place of the sum. The table does not name the similarity. Temperature 1 and `normalize=False`
-    reproduce its numbers for an encoder that exactly inverts the data's generation, with the similarity "distance"
-    (latents in a box) or "dot" (latents on a sphere). The authors' trained network has 0.23 + 0.66 = 0.89 in the box.
+    The :math:`z_i` are the anchors, the :math:`\tilde z_i` their positives. Wang & Isola (2020) define this split with
+    an expectation in place of the sum. Table 1 of Rusak et al., Content suppresses style: dimensionality collapse in
+    contrastive learning (2022), prints means and standard deviations of both terms and of their sum, the total. It does
+    not name the similarity. Its numbers result for an encoder that exactly inverts the generation of the data, with
+    temperature 1, `normalize=False` and the similarity "distance" (latents in a box) or "dot" (on a sphere). The
+    authors' own network has 0.23 + 0.66 = 0.89 in the box.
 
-    Without the positive in the denominator, the total has no lower bound: if collapsed embeddings are scaled up, it
-    falls to minus infinity. With `positive_in_denominator` (Eq. 1 of the paper), the total t becomes
-    :math:`\log(1 + e^t)`, which is >= 0. With `include_self` too (the code of Zimmermann et al., cl-ica), it is >= log
-    2. Memory is O(N P + block_size^2), time is O(N^2 P). Differentiable once.
+    Without the positive in the denominator, the total t of an anchor has no lower bound: if collapsed embeddings are
+    scaled up, it falls to minus infinity. With `positive_in_denominator` (Eq. 1 of Rusak et al.), the total is
+    :math:`\log(1 + e^t)`, which is >= 0. With `include_self` too (the code of Zimmermann et al., cl-ica), the total is
+    >= log 2. Memory is O(N P + block_size^2), time is O(N^2 P). The terms can be differentiated once.
 
     Args:
-        z1: (N, P), the anchors, N >= 2. Any float dtype.
+        z1: (N, P), the anchors, N >= 2 samples of P dimensions. Any float dtype.
         z2: (N, P), their positives.
         temperature: tau > 0 and finite, one number or one per dimension.
         form: A form whose anchors and negatives are all in view 1, with the similarity "dot" or "distance", such as

@@ -30,9 +30,10 @@ def info_nce_entropy(
         L &= \beta L_{invariance} + \beta \frac1N \sum_i E_{p_i}[\mathrm{Sim}(z^1_i, \cdot)]
             + \frac1N \sum_i H(p_i)
 
-    Eq. 13 (Proposition C.1) of Cosentino et al., which prints a minus before the second term; Eq. 15 derives the plus.
-    L is exactly the loss. :func:`info_nce_upper_bound` defines the invariance term. The bound replaces the expectation
-    by the maximum, and the entropy by its largest value.
+    Eq. 13 (Proposition C.1) of Cosentino et al. 2022 prints a minus before the second term; its derivation, Eq. 15, has
+    a plus. L is exactly :func:`info_nce` of the form `COSENTINO`. Sim is the cosine, :math:`z^k_j` is sample j in view
+    k, and H is the entropy. :func:`info_nce_upper_bound` defines the invariance, and replaces the other two terms by
+    their largest values.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
@@ -71,8 +72,9 @@ def info_nce_upper_bound(
         L_{repulsion} &= \frac{1}{N} \sum_i \max_{j \ne i, k} \mathrm{Sim}(z^1_i, z^k_j) \\
         L_{upper} &= \beta L_{invariance} + \beta L_{repulsion} + \log(2(N-1)), \quad \beta = 1/\tau
 
-    Eq. 3-5 of Cosentino et al. (2022), for `info_nce` of the form `COSENTINO`. Sim is the cosine. The results are three
-    differentiable scalars: invariance in [-1, 1], repulsion in [-1, 1], and the bound.
+    Eq. 3-5 of Cosentino et al. 2022, for :func:`info_nce` of the form `COSENTINO`. Sim is the cosine, and :math:`z^k_j`
+    is sample j in view k. The results are three differentiable scalars: invariance and repulsion, both in [-1, 1], and
+    the bound.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.

@@ -15,14 +15,14 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
     .. math:: \frac{\langle K, Y \rangle_F}{\|K\|_F \|Y\|_F}, \quad
         Y_{ij} = 1 \text{ if } i \text{ and } j \text{ have the same label}, \quad -\frac{1}{C - 1} \text{ otherwise}
 
-    For C = 2, Y is :math:`y y^T` for labels y = 1 and -1 (Cristianini, Shawe-Taylor, Elisseeff & Kandola, On
+    With C = 2 classes, Y is :math:`y y^T` for labels y = 1 and -1 (Cristianini, Shawe-Taylor, Elisseeff & Kandola, On
     Kernel-Target Alignment, 2001). By default K and Y are centred first (Cortes, Mohri & Rostamizadeh, Algorithms for
-    Learning Kernels Based on Centered Alignment, 2012, Eq. 3 and Definition 4). Centring removes the effects of a
-    constant added to K and of the value of Y for different labels. It also reduces the effect of class sizes.
+    Learning Kernels Based on Centered Alignment, 2012, Eq. 3 and Definition 4). After centring, a constant added to K
+    has no effect, nor has the value of Y for two different labels. Centring also reduces the effect of class sizes.
 
     Args:
         kernel: K (n, n), symmetric.
-        label: (n,), of at least 2 classes.
+        label: (n,), of C >= 2 classes.
         center: Whether to centre K and Y.
 
     Returns:
@@ -55,7 +55,7 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
 
     Args:
         kernel: (n, n).
-        label: (n,), integers from 0 to C - 1.
+        label: (n,), the classes, integers from 0 to C - 1.
 
     Returns:
         (C, C) float64. NaN for a class without samples, and on the diagonal for a class of one sample.
@@ -80,8 +80,8 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
 def normalized_kernel(kernel: Tensor) -> Tensor:
     r"""Turn a kernel of inner products into a kernel of cosines, :math:`K_{ij} / \sqrt{K_{ii} K_{jj}}`.
 
-    `kernel` is (n, n) and positive semi-definite. Another shape raises a ValueError. The result is float64 in [-1, 1].
-    If :math:`K_{ii} = 0`, row i and column i are NaN.
+    `kernel` is (n, n) and positive semi-definite. A ValueError is raised if the shape differs. The result is float64 in
+    [-1, 1]. If :math:`K_{ii} = 0`, row i and column i are NaN.
 
     >>> normalized_kernel(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))[0].tolist()
     [1.0, 0.5]
@@ -95,8 +95,8 @@ def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
     r"""Compute the cosine of two kernels of the same samples, :math:`\langle K, L \rangle_F / (\|K\|_F \|L\|_F)`.
 
     Fort et al., Deep learning versus kernel learning (2020), call 1 minus this cosine the kernel distance. Both kernels
-    are (n, n). Other shapes raise a ValueError. The result is a float64 scalar in [-1, 1]. It is >= 0 for positive
-    semi-definite kernels, and NaN if all entries of a kernel are 0.
+    are (n, n); a ValueError is raised if a shape differs. The result is a float64 scalar in [-1, 1]. It is >= 0 for
+    positive semi-definite kernels, and NaN if all entries of a kernel are 0.
 
     >>> f"{kernel_cosine(torch.eye(4), torch.ones(4, 4)):.2f}"
     '0.50'

@@ -31,14 +31,16 @@ class _Sizes:
 
 
 class KernelWork:
-    """Computes :func:`lightning_ssl_geometry.functional.neural_kernel` or its trace in chunks, with the same errors.
+    """Computes the neural kernel of a network, or its trace, in chunks that fit into `memory`.
+
+    The ValueErrors are those of :func:`lightning_ssl_geometry.functional.neural_kernel`.
 
     Args:
         network: f, (N, ...) to (N, d).
-        x: (n, ...), the samples.
+        x: (n, ...), the samples, each with d outputs.
         parameters: The parameters to include, by name.
         memory: Bytes for the kernel and its computation, > 0.
-        by_layer: Compute known layers one by one; if False, use the Jacobian for all parameters.
+        by_layer: Compute layers of known types one by one; if False, use the Jacobian for all parameters.
         vectorize: For the Jacobian, pass samples together through `torch.func.vmap`; if False, one by one.
     """
 
@@ -79,9 +81,9 @@ class KernelWork:
         self.sizes = _sizes(probe.places, sum(saved.values()) // len(probe.z) + 1)
 
     def kernel(self, directions: Tensor | None, *, folded: bool) -> Tensor:
-        """Compute the kernel (n Q, n Q) of Q components of the outputs; if `folded`, its sum (n, n) over components.
+        """Compute the kernel (n Q, n Q) of the outputs' components along Q `directions` (Q, d); None: the d outputs.
 
-        The components are along the `directions` (Q, d); None: the d axes. Too little memory raises a ValueError.
+        If `folded`, return its sum over the components, (n, n). A ValueError is raised if the memory is too small.
         """
         directions = self.unit if directions is None else directions.to(self.unit)
         q = len(directions)
@@ -103,7 +105,7 @@ class KernelWork:
         return kernel
 
     def needed(self, q: int, folded: bool, samples: int = 1, at_once: int | None = None) -> int:
-        """Estimate the bytes for chunks of `samples` samples and `at_once` directions, by default the fewest."""
+        """Estimate the bytes for `q` directions, in chunks of `samples` and `at_once` directions (None: the fewest)."""
         n, sizes, at_once = len(self.x), self.sizes, at_once or (1 if folded else q)
         result = (n if folded else n * q) ** 2
         held = samples if samples == n else 2 * samples
@@ -150,7 +152,7 @@ class KernelWork:
                     add_products(block, first, second, room=room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """Map each layer's parameter ids to its uses, each with the gradients (N, Q, ...) at its output."""
+        """Return the uses of each layer, with the gradients (N, Q, ...) at their outputs; keys are parameter ids."""
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]

@@ -12,7 +12,7 @@ hidden units per output. Only B (M d, D) is trained; its rows are b_p.
     \dot z_i &= -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q) + O(\delta) && \text{(Thm. 4.5)}
 
 n_q is the number of samples within delta of the center xi_q (n_q - n_{q - 1} in the paper, which counts cumulatively).
-The centers must be orthogonal, with any norms. The proof assumes this, but the centers of Fig. 5 lie on a line.
+The paper's proof assumes that the centers are orthogonal, with any norms. In its Fig. 5, the centers lie on a line.
 """
 
 __all__ = ["cluster_rates", "clustered_flow", "infinite_width_kernel", "one_hidden_layer_kernel"]
@@ -30,16 +30,16 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation: Activation = torch.relu) -> Tensor:
-    """Compute the kernel of a network with one hidden layer, Prop. 4.3 of Calder & Lee.
+    """Compute the neural kernel of f(x) = A^T sigma(B x) if only B is trained, Prop. 4.3 of Calder & Lee 2025.
 
     Args:
-        x: (n, D).
-        weight: B (M d, D); units (k - 1) M + 1 to k M belong to output k.
-        out_dim: d.
+        x: (n, D), the samples.
+        weight: B (M d, D); its rows (k - 1) M + 1 to k M are the M hidden units of output k.
+        out_dim: d, the number of outputs.
         activation: sigma, elementwise and differentiable by `torch.func.vjp`.
 
     Returns:
-        K[i, j, k, l], (n, n, d, d), which is 0 for k != l. Cost: O(n^2 d M).
+        K[i, j, k, l], (n, n, d, d), for samples i, j and outputs k, l; it is 0 for k != l. Cost: O(n^2 d M).
 
     Raises:
         ValueError: If the shapes do not fit, or the number of rows of B is not a multiple of `out_dim`.
@@ -53,14 +53,14 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
 
 
 def infinite_width_kernel(x: Tensor) -> Tensor:
-    """Compute the kernel in the limit of infinite width, for ReLU and a Gaussian B, Prop. 4.4 of Calder & Lee.
+    """Compute the neural kernel of a ReLU network with one hidden layer, in the limit of infinite width.
 
-    The rows of the trained weight B are independent and isotropic; their variance does not matter. `x` is (n, D);
-    another shape raises a ValueError.
+    Prop. 4.4 of Calder & Lee 2025. The rows of the hidden layer's weight are Gaussian, independent and isotropic; their
+    variance does not matter. `x` is (n, D), n samples; a ValueError is raised if the shape differs.
 
     Returns:
-        (n, n), the factor of the identity I in Prop. 4.4. It is |x_i|^2 / 2 on the diagonal, and 0 for orthogonal
-        samples, for opposite samples and for x_i = 0. It is negative only for angles above 90 degrees.
+        (n, n), the kernel of each output (between two outputs it is 0). The entries are |x_i|^2 / 2 on the diagonal, 0
+        for orthogonal samples, opposite samples and x_i = 0, and negative only for angles above 90 degrees.
 
     >>> infinite_width_kernel(torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])).abs().tolist()
     [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.5]]
@@ -73,16 +73,16 @@ def infinite_width_kernel(x: Tensor) -> Tensor:
 
 
 def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Activation = torch.relu) -> Tensor:
-    r"""Compute the rate of each output for each cluster, :math:`\beta^k_q = \sum_p \sigma'(b_p \xi_q)^2 / M`.
+    r"""Compute how fast each output k moves for each cluster q, :math:`\beta^k_q = \sum_p \sigma'(b_p \xi_q)^2 / M`.
 
     Args:
         center: xi (N, D), the centers of N clusters.
-        weight: B (M d, D); units (k - 1) M + 1 to k M belong to output k.
-        out_dim: d.
+        weight: B (M d, D); its rows b_p for p = (k - 1) M + 1 to k M are the M hidden units of output k.
+        out_dim: d, the number of outputs.
         activation: sigma, elementwise and differentiable by `torch.func.vjp`.
 
     Returns:
-        beta (N, d) of Thm. 4.5 of Calder & Lee; for the ReLU the share of active units, from 0 to 1.
+        beta (N, d) of Thm. 4.5 of Calder & Lee 2025; for the ReLU the share of active units, from 0 to 1.
 
     Raises:
         ValueError: If the shapes do not fit, or the number of rows of B is not a multiple of `out_dim`.
@@ -94,12 +94,13 @@ def cluster_rates(center: Tensor, weight: Tensor, out_dim: int, activation: Acti
 
 
 def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor | None = None) -> Tensor:
-    r"""Compute the velocities of the outputs under gradient flow, for samples in tight clusters.
+    r"""Compute the velocities of the outputs z_i under gradient flow, for samples in tight clusters.
 
     .. math:: \dot z_i = -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q), \quad q = \text{the cluster of } i
 
-    Thm. 4.5 of Calder & Lee (and Cor. 4.6, where beta is 1/2). The result is exact up to O(delta) for samples within
-    delta of their center. The gradient at a center is the mean over its samples.
+    Thm. 4.5 of Calder & Lee 2025 (Cor. 4.6: beta = 1/2), for one hidden layer. n_q of n samples are in cluster q,
+    within delta of its center xi_q. The result is exact up to O(delta). The gradient at a center is the mean over its
+    samples.
 
     Args:
         gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j.
@@ -136,7 +137,7 @@ def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor
 
 
 def _slopes(name: str, x: Tensor, weight: Tensor, out_dim: int, activation: Activation) -> Tensor:
-    """Return sigma'(b_p x_i), (n, d, M)."""
+    """Return the slopes sigma'(b_p x_i) of the activation at all hidden units, (n, d, M)."""
     shaped("n, D", None, **{name: x})
     shaped("M d, D", {"D": x.shape[1]}, weight=weight)
     if out_dim < 1 or not len(weight) or len(weight) % out_dim:

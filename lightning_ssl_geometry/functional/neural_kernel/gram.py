@@ -5,8 +5,8 @@ With the factors :math:`\nabla f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}` of :mo
 .. math:: \langle \nabla f^k(x_i), \nabla f^l(x_j) \rangle = \sum_{t, s} (a_{it} \cdot a_{js}) (g^k_{it} \cdot g^l_{js})
     = \sum_t g^k_{it} \cdot \Bigl[\sum_s (a_{it} \cdot a_{js}) g^l_{js}\Bigr]
 
-The left form needs the gradients, for some rows of the weight at a time. It is cheap if the layer has many positions t.
-The other two forms need no gradients, and are cheap if the layer has few positions.
+The left side needs the gradients, for some rows of the weight at a time. It is cheap if the layer has many positions t.
+The two sums on the right need no gradients, and are cheap if the layer has few positions.
 """
 
 __all__ = ["add_gram", "add_products", "mirror"]
@@ -21,11 +21,11 @@ _CACHED = 2**18  # numbers at a time that fit the cache: 2.5 times as fast as fr
 
 
 def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> None:
-    """Add a layer's part to the kernel between two sets of samples, by the cheapest form that fits into the memory.
+    """Add a layer's part to the kernel between two sets of samples, by the cheapest formula that fits into the memory.
 
-    `kernel` (N Q, N' Q) is changed in place. `left` has the factors of the N samples, `right` those of the N' samples.
-    At most `room` tensor elements are held at a time. If `right` is `left`, only the entries on and below the diagonal
-    are computed; :func:`mirror` completes the kernel.
+    `left` and `right` are the :class:`Factors` of the layer for N and N' samples. `kernel` (N Q, N' Q), for Q outputs,
+    is changed in place. At most `room` tensor elements are held at a time. If `right` is `left`, only the entries on
+    and below the diagonal are computed; :func:`mirror` completes the kernel.
     """
     n, q, groups, t, out = left.g.shape
     m, s, inner = len(right.g), right.g.shape[3], left.a.shape[-1]
@@ -73,7 +73,7 @@ def _add_by_weights(kernel: Tensor, left: Factors, right: Factors, group: int, r
 
 
 def _gradient(factors: Factors, group: int, rows: slice) -> Tensor:
-    """Return the gradients (N Q, number of rows * I) with respect to some rows of the weight."""
+    """Return the gradients of Q outputs for N samples, with respect to `rows` of the weight: (N Q, rows * inputs)."""
     g = factors.g[:, :, group, :, rows].transpose(2, 3)  # (N, Q, rows, T)
     return (g.flatten(1, 2) @ factors.a[:, group]).reshape(g.shape[0] * g.shape[1], -1)
 

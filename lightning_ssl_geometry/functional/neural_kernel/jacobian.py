@@ -25,11 +25,11 @@ def add_jacobian_products(
     *,
     vectorize: bool = True,
 ) -> None:
-    """Add the part of some `parameters` to the kernel, from as many columns of their Jacobian at a time as fit.
+    """Add the part of some `parameters` to the kernel, by as many columns of their Jacobian at a time as `room` allows.
 
-    `kernel` is (n Q, n Q) for Q `directions` (Q, d), or (n, n) for the sum over directions. It is changed in place, on
-    and below the diagonal. At most `room` tensor elements are held at a time; `saved` is how many autograd saves for
-    one sample. With `vectorize`, the samples x (n, ...) pass together through `torch.func.vmap`, otherwise one by one.
+    `kernel` is (n Q, n Q) for Q `directions` (Q, d) of outputs, or (n, n) for the sum over directions. It is changed in
+    place, on and below the diagonal. At most `room` tensor elements are held at a time. Autograd saves `saved` elements
+    per sample. With `vectorize`, the samples x (n, ...) pass together through `torch.func.vmap`, otherwise one by one.
     """
     total = sum(parameter.numel() for parameter in parameters.values())
     if not total:

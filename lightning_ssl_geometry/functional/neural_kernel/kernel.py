@@ -26,25 +26,25 @@ def neural_kernel(
 
     .. math:: K^{kl}_{ij} = \langle \nabla_w f^k(w, x_i), \nabla_w f^l(w, x_j) \rangle
 
-    Eq. 12 of Calder & Lee, for networks that map each sample independently. Modes, buffers, gradients and the random
-    state do not change.
+    Eq. 12 of Calder & Lee 2025, for networks that map each sample independently. f^k is output k, w are the parameters,
+    and x_i is a sample. The network's modes, buffers and gradients do not change, nor does the random state.
 
     Torch's Linear, Conv1d to 3d, LayerNorm, GroupNorm and BatchNorm layers (not subclasses) are computed one by one,
-    from d backward passes. All other parameters need columns of their Jacobian, which is slower. This includes
-    parameters of these layers that are shared, reparametrised, in half precision or used elsewhere.
+    from d backward passes. All other parameters need columns of their Jacobian, which is slower. So do parameters of
+    the listed layers that are shared, reparametrised, in half precision or used elsewhere.
 
     Args:
         network: f, (N, ...) to (N, d), in the mode for which the kernel is wanted, usually eval mode.
-        x: (n, ...).
+        x: (n, ...), n samples; the network returns d outputs for each.
         memory: Bytes for the result and its computation, without the network and temporary memory of torch's
             operations. If the samples are split into c chunks, each chunk passes through the network about c / 2 times.
-        by_layer: Compute these layers one by one; if False, use the Jacobian for all parameters.
+        by_layer: Compute the listed layers one by one; if False, use the Jacobian for all parameters.
         vectorize: For the Jacobian, pass samples together through `torch.func.vmap`. False is slow, but needed for
             networks that branch on values, use checkpoints, or (torch 2.13 and older) write into parts of tensors.
 
     Returns:
         K[i, j, k, l], (n, n, d, d), in the dtype of the outputs, positive semi-definite as a matrix (n d, n d). Cost
-        for the layers above: about n d backward passes of one sample, and O(n^2 d^2 W) for W layer outputs.
+        for the listed layers: about n d backward passes of one sample, and O(n^2 d^2 W) for W layer outputs.
 
     Raises:
         ValueError: If x has no rows or is not finite, no parameter requires a gradient, the network does not return (n,
@@ -69,22 +69,22 @@ def neural_kernel_trace(
     by_layer: bool = True,
     vectorize: bool = True,
 ) -> Tensor:
-    r"""Average the neural kernel over outputs, to a kernel between samples.
+    r"""Average the neural kernel over the d outputs; the result is a kernel between samples.
 
     .. math:: \bar K_{ij} = \frac{1}{d} \sum_k K^{kk}_{ij}, \quad \text{or with directions} \quad
         \frac{1}{Q} \sum_q v_q^T K_{ij} v_q
 
-    Neither :func:`neural_kernel` (Eq. 12 of Calder & Lee) nor the full Jacobian is built. With random orthonormal
-    directions, the second form is an unbiased estimate of the first, from Q backward passes in place of d. Its standard
-    deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`, where S is
-    the symmetric part of K_ij. It is 0 for Q = d, and if K_ij is a multiple of the identity, as in Prop. 4.4.
+    K is :func:`neural_kernel` (Eq. 12 of Calder & Lee 2025). Neither K nor the full Jacobian is built. With random
+    orthonormal directions, the second form is an unbiased estimate of the first, from Q backward passes in place of d.
+    Its standard deviation is :math:`\sqrt{2 (d - Q) (d \|S\|_F^2 - \operatorname{tr}^2 S) / (Q (d - 1) (d + 2))} / d`,
+    with the symmetric part S of K_ij. The deviation is 0 for Q = d, and if K_ij is a multiple of the identity.
 
     Args:
         network: f, (N, ...) to (N, d).
-        x: (n, ...).
+        x: (n, ...), n samples.
         directions: v (Q, d), vectors in the space of outputs; None: the d axes of this space.
         memory: Bytes for the result and its computation.
-        by_layer: Compute known layers one by one; if False, use the Jacobian for all parameters.
+        by_layer: Compute the layers known to :func:`neural_kernel` one by one; if False, use only the Jacobian.
         vectorize: Pass samples together through `torch.func.vmap`.
 
     Returns:
@@ -105,14 +105,14 @@ def neural_kernel_trace(
 
 
 def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
-    r"""Compute the velocities (n, d) of the outputs z_i = f(w, x_i) under gradient flow, Eq. 11 of Calder & Lee.
+    r"""Compute the velocities (n, d) of the outputs z_i = f(w, x_i) under gradient flow, Eq. 11 of Calder & Lee 2025.
 
     .. math:: \dot z_i = -\frac{1}{n} \sum_j K_{ij} \nabla L(z_j)
 
     Args:
-        kernel: K (n, n, d, d) of :func:`neural_kernel`. Other shapes raise a ValueError.
-        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j, also if
-            the loss is not a mean over samples.
+        kernel: K (n, n, d, d) of :func:`neural_kernel`. A ValueError is raised if a shape differs.
+        gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j. This
+            factor n is also needed if the loss is not a mean over samples.
 
     >>> kernel_flow(torch.eye(2)[:, :, None, None] * 2, torch.tensor([[1.0], [-3.0]])).tolist()
     [[-1.0], [3.0]]

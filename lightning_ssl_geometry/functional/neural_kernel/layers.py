@@ -6,9 +6,9 @@ layer is applied. For a convolution, the positions are those of its output, and 
 .. math:: \nabla_W f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}, \quad
     a_{it} \text{ the input}, \quad g^k_{it} = \partial f^k(x_i) / \partial s_{it}, \quad s_{it} = W a_{it} + b
 
-A bias is the weight of an additional input 1. The weight and bias of a normalisation act elementwise: their gradient is
-stored as g, with a = 1. The factors give the whole gradient only if no other part of the network uses the parameter.
-The autograd graph tells how often a parameter is used.
+A bias is the weight of an additional input 1. The weight and bias of a normalisation act elementwise, so their gradient
+itself is the factor g, and the factor a is 1. The factors give the whole gradient only if no other part of the network
+uses the parameter. The autograd graph tells how often a parameter is used.
 """
 
 __all__ = ["Factors", "Pass", "Place", "forward_pass"]
@@ -118,7 +118,7 @@ class Pass:
         return found
 
     def described(self, parameters: Sequence[nn.Parameter]) -> set[int]:
-        """Return the ids of the parameters whose whole gradient the factors give, and of unused parameters."""
+        """Return the ids of parameters that need no Jacobian: the factors give the whole gradient, or it is 0."""
         nodes = _nodes(self.z)
         uses, opaque = _uses(nodes), not nodes or any(isinstance(node, _CUSTOM) for node in nodes)
         groups = self.by_parameters()

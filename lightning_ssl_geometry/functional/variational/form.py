@@ -37,7 +37,7 @@ class VariationalSwitches(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Form:
-    """Settings of :func:`functional.variational_loss`, whose arguments describe them."""
+    """Settings of :func:`functional.variational_loss`; its arguments of the same names describe them."""
 
     temperature: float = 0.1
     psi: Elementwise | None = None
@@ -52,16 +52,16 @@ class Form:
         switch(include_self=self.include_self, symmetric=self.symmetric)
 
     def outer(self, ratio: Tensor) -> Tensor:
-        """Apply Psi to the ratio G of :func:`functional.variational_loss`."""
+        """Return Psi of `ratio`, element by element; Psi is `psi`, by default log(1 + t)."""
         return ratio.log1p() if self.psi is None else self.psi(ratio)
 
     @property
     def is_logarithm(self) -> bool:
-        """Whether Psi is log(1 + t), so that the loss can be computed from log G."""
+        """Whether Psi is log(1 + t), so that the loss can be computed from the logarithm of t."""
         return self.psi is None or self.psi is torch.log1p
 
     def similarity(self, t: Tensor) -> Tensor:
-        """Apply eta to half squared distances t."""
+        """Return the similarity of points with half squared distances t: eta(t), by default exp(-t / temperature)."""
         return (-t / self.temperature).exp() if self.eta is None else self.eta(t)
 
 
@@ -95,7 +95,7 @@ def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
 
 
 def positive(similarity: Tensor) -> Tensor:
-    """Return the similarities of the two views of each point; raise a ValueError unless all are > 0."""
+    """Return `similarity`, between the two views of each point; raise a ValueError unless all values are > 0."""
     if not (similarity > 0).all():
         raise ValueError(f"Expected `eta` > 0 for the two views of a point, but got {similarity.min().item():.3g}.")
     return similarity

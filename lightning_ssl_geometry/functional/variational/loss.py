@@ -41,14 +41,15 @@ def variational_loss(
     .. math:: L = \frac1N \sum_i \Psi\big(G_i\big), \quad
         G_i = \frac{\frac1N \sum_j \eta(\|z_i - z'_j\|^2 / 2)}{\eta(\|z_i - z'_i\|^2 / 2)}
 
-    Eq. 4 and 5 of Calder & Lee; the sum includes j = i. Eq. 1, their NT-Xent, results from `negatives="both"`,
-    `include_self=False` and rows on the unit sphere. Its sum runs over both views without j = i. The paper divides this
-    sum by N, SimCLR does not. For an invariant map (z1 = z2) the loss depends only on the latent points (Prop. 2.1).
+    Eq. 4 and 5 of Calder & Lee 2025; z_i is row i of `z1`, z'_i of `z2`, and the sum includes j = i. Their NT-Xent, Eq.
+    1, sums over both views without j = i: pass `negatives="both"`, `include_self=False` and unit rows. Eq. 1 divides
+    this sum by N, SimCLR does not. If z1 = z2 (an invariant map), the loss depends only on the latent points (Prop.
+    2.1).
 
     The points are not normalised. The default Psi and eta do not overflow. Memory is O(N^2). Autocast has no effect.
 
     Args:
-        z1: (N, d), the anchors, which are the points after the augmentation T. Any float dtype.
+        z1: (N, d), N anchors, which are the points after the augmentation T. Any float dtype.
         z2: (N, d), the points after the augmentation T'.
         temperature: tau > 0 of the default eta; not used with another eta.
         psi: Psi, an increasing differentiable function of each element. None: log(1 + t).
@@ -93,9 +94,10 @@ def first_variation(
         g'_j &= \frac1N \sum_i \frac{\Psi'(G_i)}{\eta_{ii}} \eta'_{ij} (z'_j - z_i)
             - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
 
-    with :math:`\eta_{ij} = \eta(\|z_i - z'_j\|^2 / 2)`. This is N times the gradient of the loss. Twice the result for
-    `symmetric=True` is the bracket of Prop. 3.1 of Calder & Lee, where each view is half of the measure nu. The paper
-    prints a wrong Psi' at y: its G must have T and T' exchanged. If z1 = z2, the sum over both views is Eq. 7.
+    with :math:`\eta_{ij} = \eta(\|z_i - z'_j\|^2 / 2)` and :math:`G_i` of :func:`variational_loss`. This is N times the
+    gradient of the loss. The bracket in Prop. 3.1 of Calder & Lee 2025 is twice the result for `symmetric=True`; each
+    view is half of its measure nu. The bracket's Psi' at y has a misprint: T and T' must be exchanged in G. If z1 = z2,
+    the sum of the result over both views is Eq. 7 of the paper.
 
     The arguments are those of :func:`variational_loss`. The result (2 views, N, d) is detached, in float32 (float64 for
     float64 input).
@@ -143,7 +145,7 @@ def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Return half squared distances, to the anchor's other view (N,) and to each view (N, N), and a mask to exclude."""
+    """Return half squared distances to the other view (N,) and to each view (N, N), and a mask of pairs to skip."""
     left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
     if not form.include_self:
         left_out.fill_diagonal_(True)
@@ -168,7 +170,7 @@ def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
-    """Return Psi'(G_i) eta'_ij / (N eta_ii), (N, N) for each view, and Psi'(G_i) G_i eta'_ii / eta_ii, (N,)."""
+    """Return Psi'(G_i) eta'_ij / (N eta_ii) for each view and Psi'(G_i) G_i eta'_ii / eta_ii (`first_variation`)."""
     pair = derivatives(form.similarity, own, "eta")
     positive(pair.value)
     near = [derivatives(form.similarity, t, "eta") for t in others]

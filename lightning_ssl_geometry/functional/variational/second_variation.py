@@ -30,10 +30,11 @@ def second_variation(
         \ddot G_i &= \frac1N \sum_j \frac{\eta''_{ij}}{\eta(0)} \langle z_i - z_j, h_i - h_j \rangle^2
             + \frac{\eta'_{ij}}{\eta(0)} \|h_i - h_j\|^2
 
-    This is the second derivative of L(z + s h) at s = 0, as in the proof of Lemma A.2 of Calder & Lee. With
-    `on_sphere`, the points follow great circles in place of straight lines. This adds
-    :math:`-\frac1N \sum_i \langle g_i, z_i \rangle \|h_i\|^2` with g of Eq. 7. A local minimum on the sphere then has
-    no negative curvature. The result is a scalar in float32 (float64 for float64 input), detached.
+    With :math:`G_i` of :func:`variational_loss` and :math:`\eta_{ij} = \eta(\|z_i - z_j\|^2 / 2)`, this is the second
+    derivative of L(z + s h) at s = 0, as in the proof of Lemma A.2 of Calder & Lee 2025. With `on_sphere`, the points
+    follow great circles in place of straight lines. The result then has the additional term :math:`-\frac1N \sum_i
+    \langle g_i, z_i \rangle \|h_i\|^2`, where g is :func:`first_variation`, summed over both views. A local minimum on
+    the sphere has no negative curvature. The result is a scalar in float32 (float64 for float64 input), detached.
 
     Args:
         z: (N, d), the latent points of an invariant map, N >= 1.
