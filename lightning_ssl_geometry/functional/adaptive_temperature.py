@@ -47,8 +47,8 @@ def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1
 
     .. math:: \tau_c = \sqrt{\alpha_c} = \sigma_c / \sigma_s
 
-    Prop. 3 of Rusak et al. The proof divides the embeddings by :math:`\tau_c`, like `InfoNCELoss` with
-    `mode="feature"`. By default, `InfoNCELoss` divides the squared differences by :math:`\tau_c`.
+    Prop. 3 of Rusak et al. 2022. Like its proof, `InfoNCELoss` with `mode="feature"` divides the embeddings by
+    :math:`\tau_c`. In the default mode, it divides the squared differences by :math:`\tau_c`.
 
     Args:
         sigma_c: Standard deviation of the change of content between two views, >= 0.
@@ -67,11 +67,12 @@ def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1
 
 
 def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return the marginal and the conditional covariance of pairs, each (d, d) in float64 and divided by N.
+    r"""Return the marginal and the conditional covariance of pairs of samples, each (d, d) in float64.
 
     .. math:: \Sigma_x = E[(x - E x)(x - E x)^T], \quad \Sigma_{\tilde x} = E[(x - \tilde x)(x - \tilde x)^T]
 
-    Lemma 5 of Rusak et al., for anchors x = `x1` and their positives `x2`, both (N, d) with N >= 2.
+    Lemma 5 of Rusak et al. 2022. The anchors x are the rows of `x1`, and their positives :math:`\tilde x` are the rows
+    of `x2`, both (N, d) with N >= 2. E is the mean over the N pairs.
 
     >>> marginal, conditional = pair_covariances(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [4.0]]))
     >>> marginal.item(), conditional.item()
@@ -89,8 +90,8 @@ def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> T
 
     .. math:: \mathrm{svd}(W [\Sigma_x - \Sigma_{\tilde x}])
 
-    Eq. 5 of Rusak et al. without the factor M + 1, the number of pairs. The anchors `x1` and their positives `x2` are
-    (N, d), N >= 2. The encoder W is `weight` (P, d), by default the identity.
+    Eq. 5 of Rusak et al. 2022 without its constant factor M + 1. The matrices are the :func:`pair_covariances` of the
+    anchors `x1` and their positives `x2`, (N, d) with N >= 2. The encoder W is `weight` (P, d); None: the identity.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
     >>> gradient_spectrum(x, x)  # the variances 0.5 and 2
@@ -114,18 +115,18 @@ def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: f
 
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2}), \quad r_1 \le \dots \le r_d
 
-    The ratio :math:`r_k` compares the change within a pair with the variance of the anchors. It is small for content
-    and large for style. :math:`d_c` is the k with the largest factor :math:`r_{k+1} / r_k`. If this factor is below
-    `min_ratio`, as it is if all dimensions are content, the result is 0.
+    The matrices are those of :func:`pair_covariances`. The ratio :math:`r_k` compares the change within a pair with the
+    variance of the anchors. It is small for content and large for style. :math:`d_c` is the k with the largest factor
+    :math:`r_{k+1} / r_k`. If this is below `min_ratio`, for example if all dimensions are content, the result is 0.
 
-    Prop. 2 of Rusak et al. uses the singular values of Eq. 5. For close pairs, these hardly differ between content and
-    style, but the ratios do. No invertible linear map of x changes the ratios.
+    Prop. 2 of Rusak et al. 2022 uses the :func:`gradient_spectrum` instead of these ratios. But its values hardly
+    differ between content and style if pairs are close. An invertible linear map of x does not change the ratios.
 
     Args:
         x1: (N, d), the anchors, N >= 2. Directions without variance are ignored.
         x2: (N, d), their positives.
-        min_ratio: Smallest factor that separates content from style, > 1 and finite. If all true ratios are equal,
-            sampling alone gives a factor of about 1 + 2 sqrt(2 / N).
+        min_ratio: Smallest factor that separates content from style, > 1 and finite. For N pairs whose true ratios are
+            all equal, the factor is about 1 + 2 sqrt(2 / N) by chance.
         eps: Smallest ratio, > 0; it replaces smaller ratios, which are rounding errors.
 
     >>> x1 = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
@@ -147,9 +148,9 @@ def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-1
 
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2})
 
-    `marginal` and `conditional` (d, d) are the results of :func:`pair_covariances`. A ratio is 0 if the views of a pair
-    are equal, and 2 if they are independent. Directions whose marginal variance is at most `rtol` >= 0 times the
-    largest are ignored.
+    `marginal` :math:`\Sigma_x` and `conditional` :math:`\Sigma_{\tilde x}` (d, d) are the results of
+    :func:`pair_covariances`. A ratio is 0 if the views of a pair are equal, and 2 if they are independent. Directions
+    whose marginal variance is at most `rtol` >= 0 times the largest are ignored.
 
     >>> variance_ratios(torch.diag(torch.tensor([4.0, 1.0])), torch.diag(torch.tensor([1.0, 1.0])))
     tensor([0.2500, 1.0000], dtype=torch.float64)

@@ -16,7 +16,7 @@ from lightning_ssl_geometry.functional.rounding import rounding_floor
 
 
 class AlphaReQ(NamedTuple):
-    """A power law fitted to a range of eigenvalues.
+    """A power law lambda_i ~ i^-alpha, fitted to the eigenvalues lambda_i in a range of indices i.
 
     Attributes:
         alpha: The exponent >= 0, a float64 scalar.
@@ -39,10 +39,11 @@ def alpha_req(
     .. math:: \lambda_i \propto i^{-\alpha}, \quad (\alpha, c) = \arg\min_{\alpha, c}
         \sum_{i=\mathrm{first}}^{\mathrm{last}} w_i\, (\log \lambda_i + \alpha \log i - c)^2
 
-    The law of Agrawal et al. By default all :math:`w_i` are 1.
+    This is the law of Agrawal et al. 2022. By default all :math:`w_i` are 1.
 
     Args:
-        h: (N, D) or (V, N, D); the rows of all views are used together. Any float dtype; computed in float64.
+        h: (N, D), N samples of D dimensions, or (V, N, D) for V views. The rows of all views are used together. Any
+            float dtype; computed in float64.
         first: First index of the range, counted from 1; None: chosen by :func:`fit_range`.
         last: Last index of the range, inclusive; None: chosen by :func:`fit_range`.
         center: Subtract the mean row first; otherwise the mean dominates lambda_1.
@@ -86,10 +87,10 @@ def eigenvalues_alpha_req(eigenvalues: Tensor, first: int, last: int, *, weighte
 def fit_range(length: int, first: int | None = None, last: int | None = None) -> tuple[int, int]:
     """Return the first and the last index of the fit, counted from 1, with defaults for those that are None.
 
-    The default range leaves out the first three eigenvalues, which depend on the classes, and all after the 100th. It
-    also leaves out the smaller half, which falls faster if samples or dimensions are few. A spectrum of fewer than 16
-    eigenvalues is used completely. A range that has fewer than 3 indices, or does not lie between 1 and `length`,
-    raises a ValueError.
+    `length` is the number of eigenvalues. If it is below 16, the default range is 1 to `length`. Otherwise the first
+    index is 4, because the three largest eigenvalues depend on the classes. The last index is `length` // 2, but at
+    most 100, because the smaller eigenvalues fall faster if samples or dimensions are few. A ValueError is raised if
+    the range has fewer than 3 indices or does not lie between 1 and `length`.
     """
     whole = length < 16
     first = (1 if whole else 4) if first is None else first

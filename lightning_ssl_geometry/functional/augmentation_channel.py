@@ -30,27 +30,28 @@ def augmentation_channel_loss(
     eps: float = 1e-8,
     block_size: int = 2048,
 ) -> Tensor:
-    r"""Estimate minus the information I(X; Z) (Eq. 2 of CRL-TAC) from m draws of T for each of N samples.
+    r"""Estimate minus I(X; Z), the mutual information of images and embeddings (Eq. 2 of Koyama et al. 2021).
 
     .. math:: L = \frac1N \sum_i \Bigl[\sum_j w_{ij} \log
         \sum_{(i', j') \ne (i, j)} \frac{w_{i'j'}}{N - w_{ij}} e^{s_{ij, i'j'}} -
         \sum_j v_{ij} \log \sum_{j' \ne j} \frac{w_{ij'}}{1 - w_{ij}} e^{s_{ij, ij'}}\Bigr],
         \quad s_{ij, i'j'} = \beta \, z_{ij} \cdot z_{i'j'}
 
-    If T was drawn uniformly, the weight :math:`w_{ij}` of draw j of sample i is its probability under P(T | X). If T
-    was drawn from P(T | X), all weights are equal. :math:`v_{ij}` is proportional to :math:`w_{ij} (1 - w_{ij})`. The
-    first sum pairs a draw with all other draws, the second with the other draws of its sample. With `jensen`, the
-    second sum has the weighted mean of s in place of the logarithm, which increases the loss.
+    Each of N images has m augmentations, drawn at random. If they are drawn uniformly, the weight :math:`w_{ij}` of
+    augmentation j of image i is its probability under the policy P(T | X). If they are drawn from the policy, all
+    weights are equal. :math:`v_{ij}` is proportional to :math:`w_{ij} (1 - w_{ij})`. The first logarithm compares an
+    augmentation with all others, the second with the others of the same image. `jensen` replaces the second logarithm
+    by the weighted mean of s, which increases the loss.
 
     For m = 2 and equal weights the loss is SimCLR's NT-Xent at temperature 1 / beta, minus log(2N - 1), because the sum
-    over negatives is a mean here. If draws are few or P(T | X) is concentrated, the estimate is biased towards a broad
-    P(T | X), because no draw is paired with itself.
+    over negatives is a mean here. If m is small or P(T | X) is concentrated, the estimate is biased towards a broad
+    policy, because no augmentation is compared with itself.
 
     Args:
-        z: (N, m, P), embeddings of m >= 2 draws for each of N >= 2 samples. Any float dtype; the rows are normalised.
+        z: (N, m, P), embeddings of m >= 2 augmentations of N >= 2 images. Any float dtype; rows are normalised.
         log_weight: (N, m), finite, logarithms of the weights; a softmax over m normalises them. None: equal weights.
         beta: Inverse temperature, > 0; it multiplies the cosine.
-        jensen: Apply Jensen's inequality to the last term, as the paper does in its experiments (Eq. 17).
+        jensen: Apply Jensen's inequality to the second logarithm, as Koyama et al. do in their experiments (Eq. 17).
         eps: A row of at most this length is treated as 0.
         block_size: Rows of the (N m, N m) logits per block. With several blocks, the backward pass computes them again.
 
@@ -90,8 +91,8 @@ def policy_entropy(log_policy: Tensor) -> Tensor:
 
     .. math:: H(T | X = x_i) = -\sum_k P(t_k | x_i) \log P(t_k | x_i)
 
-    `log_policy` (N, K) holds logits or log-probabilities; a softmax over K normalises them. Another shape raises a
-    ValueError. The result (N,) is in nats, from 0 (only one augmentation is drawn) to log K (uniform).
+    `log_policy` (N, K) holds logits or log-probabilities; a softmax over K normalises them. A ValueError is raised if
+    it does not have two axes. The result (N,) is in nats, from 0 (only one augmentation is drawn) to log K (uniform).
 
     >>> policy_entropy(torch.zeros(1, 4))  # log 4
     tensor([1.3863])

@@ -21,9 +21,9 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
 
     .. math:: \mathcal L = \frac1N \sum_i \mathcal L_{\theta, \xi}(q_i, z'_i) + \mathcal L_{\theta, \xi}(q'_i, z_i)
 
-    The sum of Eq. 2 for both orders of the views (Grill et al. 2020, Section 3.1); primed symbols belong to view 2. All
-    four tensors get gradients; for BYOL, detach `z1` and `z2`. The loss is a scalar in [0, 8] in float32 (float64 for
-    float64 input).
+    This is Eq. 2 of Grill et al. 2020, summed over both orders of the views (Section 3.1). Primed symbols belong to
+    view 2. All four tensors get gradients; for BYOL, detach `z1` and `z2`. The loss is a scalar in [0, 8] in float32
+    (float64 for float64 input).
 
     Args:
         q1: (N, P), predictions from view 1, N >= 1. Any float dtype.
@@ -67,8 +67,8 @@ def byol_momentum(step: int, steps: int, momentum: float = 0.996, final_momentum
 
     .. math:: \tau_k = \tau_K - (\tau_K - \tau_0)\, \frac{\cos(\pi k / K) + 1}{2}
 
-    Section 3.3 of Grill et al. (2020), where :math:`\tau_K = 1`, for :math:`\xi \leftarrow \tau_k\, \xi + (1 -
-    \tau_k)\, \theta` (Eq. 1).
+    The target's weights become :math:`\tau_k\, \xi + (1 - \tau_k)\, \theta`, with their old values :math:`\xi` and the
+    online weights :math:`\theta` (Eq. 1 of Grill et al. 2020). In their Section 3.3, :math:`\tau_K` is 1.
 
     Args:
         step: k >= 0, the number of past updates. From `steps` on, the result is `final_momentum`.

@@ -51,8 +51,8 @@ def clusteredness(
         seed: Seed of the starts.
 
     Returns:
-        Three scores. `nmi` is 1 if k-means finds the given clusters. If its clusters are unrelated to k given clusters
-        of equal size, `nmi` is about (k - 1)^2 / (2 N log k). :func:`silhouette` explains the other two.
+        Three scores. `nmi` is 1 if k-means finds the given clusters. It is about (k - 1)^2 / (2 N log k) if the k given
+        clusters have equal size and are unrelated to those of k-means. :func:`silhouette` explains the other two.
 
     Raises:
         ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or `label` or `n_init` is out of range.

@@ -32,9 +32,10 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
 
     .. math:: -\log(1 - F(\mu)) = d \log \mu, \quad \mu = T_2 / T_1, \quad F(\mu_{(i)}) = i / N
 
-    The algorithm of Facco et al.: :math:`\mu_{(i)}` is the i-th smallest ratio. A line through the origin is fitted by
-    least squares, without the largest ratios, and d is its slope. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log
-    \mu_i` from all ratios. It is unbiased for independent ratios, but not robust to outliers.
+    :math:`T_1` and :math:`T_2` are the distances of a point to its first and second neighbour, and :math:`\mu_{(i)}` is
+    the i-th smallest of the N ratios. As in Facco et al. 2017, a line through the origin is fitted by least squares,
+    without the largest ratios, and d is its slope. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log \mu_i` from all
+    ratios. This estimate is unbiased for independent ratios, but not robust to outliers.
 
     Args:
         h: (N, D), N >= 3, any float dtype; computed in float64.
@@ -62,9 +63,10 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
         d = \Bigl[\frac1N \sum_x d_k(x)^{-1}\Bigr]^{-1}
         \quad\text{or}\quad \frac1N \sum_x d_k(x)
 
-    Eq. 8 of Levina & Bickel, for one k; the paper averages over several. The default is the first form of d, MacKay &
-    Ghahramani's average of the inverses, which maximises the likelihood of all points together. `average="estimates"`
-    gives the second form, Eq. 9 of Levina & Bickel. It is too large by a factor of about (k - 1) / (k - 2).
+    :math:`T_j(x)` is the distance of point x to its j-th neighbour. :math:`d_k` is Eq. 8 of Levina & Bickel 2004, who
+    average over several k. The first form of d, the default, averages the inverses (MacKay & Ghahramani 2005), which
+    maximises the likelihood of all points together. `average="estimates"` gives the second form, Eq. 9 of Levina &
+    Bickel, which is too large by a factor of about (k - 1) / (k - 2).
 
     Args:
         h: (N, D), any float dtype; computed in float64.

@@ -1,8 +1,7 @@
 """Adjusted R^2, on held-out samples, of a linear map from representations to the latents that generated the data.
 
 Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. Before the
-fit, two filters drop directions of h: directions that are only rounding errors (`rcond`), and directions that hardly
-vary over the fitted samples, so that their coefficients would be guesses (`seen`). The filters do not use the latents.
+fit, directions of h that are rounding errors, or hardly vary over the fitted samples, are dropped.
 """
 
 __all__ = ["check_moments", "latent_r2", "moments_r2", "row_moments"]
@@ -20,14 +19,15 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
         R^2 = 1 - \frac{\sum_i (z_i - \hat z_i)^2}{\sum_i (z_i - \bar z)^2}
 
     The sums are over the n scored samples, :math:`\hat z` is the prediction, and p is the number of directions of h
-    that are used. The code of cl-ica, on which the paper builds, fits and scores the same samples and sets p to D.
+    that are used. The code of cl-ica, on which Rusak et al. 2022 build, fits and scores the same samples, with p = D.
 
     Args:
         h: (N, D) representations.
         z: (N, d) true latents.
         fit: (N,) booleans, the samples to fit; the others are scored. None: the first half is fitted.
-        rcond: Each feature is first divided by its root mean square. A direction is dropped if its standard deviation
-            is below this fraction of the largest root mean square of a direction. float32 rounds to 6e-8.
+        rcond: Features are divided by their root mean square first. Then a direction is dropped if its standard
+            deviation is below this fraction of the largest root mean square of a direction. float32 has rounding errors
+            of 6e-8.
         seen: A direction is dropped if its variance over the fitted samples is below this fraction of its variance over
             all samples.
 
@@ -74,7 +74,7 @@ def row_moments(h: Tensor, z: Tensor) -> Tensor:
 def moments_r2(fit: Tensor, score: Tensor, dim: int, *, rcond: float = 1e-6, seen: float = 0.1) -> Tensor:
     """Compute :func:`latent_r2` (d,) from the :func:`row_moments` of the fitted and of the scored samples; `dim` is D.
 
-    In float64, moments resolve directions down to about 1e-7 of the largest, so `rcond` cannot be much smaller.
+    Sums of squares lose directions below about 1e-7 of the largest, so `rcond` should not be much smaller.
     """
     inside("(0, 1)", rcond=rcond, seen=seen)
     check_moments(dim, fit=fit, score=score)

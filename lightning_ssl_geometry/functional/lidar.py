@@ -25,12 +25,13 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\lambda_k}{\|\lambda\|_1} + \epsilon, \quad
         \lambda = \mathrm{eig}\bigl(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2}\bigr)
 
-    Eq. 1-4 of Thilak et al., in O(q N D^2 + D^3) time. The result is a float64 scalar from 1 (samples differ in one
-    direction) to min(N - 1, D). The paper gives no value of delta. The result depends on the scale of h, unless the
-    variance within a sample is far above delta.
+    Eq. 1-4 of Thilak et al. 2023, in O(q N D^2 + D^3) time. :math:`\Sigma_b` is the covariance of the means of the
+    samples' views. :math:`\Sigma_w` is the covariance of the views around these means, plus delta I. The paper gives no
+    value of delta. The result is a float64 scalar from 1 (samples differ in one direction) to min(N - 1, D). It depends
+    on the scale of h, unless the variance within a sample is far above delta.
 
-    Compare only results with equal q, N and D. Directions in which samples do not differ have lambda of about 1/q, and
-    both covariances are noisy unless N is far above D.
+    Compare only results with equal q, N and D. A direction in which samples do not differ still has lambda of about
+    1/q. Both covariances are noisy unless N is far above D.
 
     Args:
         h: (q, N, D), q >= 2 independent views of each of N >= 2 samples. Any float dtype; computed in float64.
@@ -57,11 +58,11 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
 def scatter_lidar(
     between: Tensor, within: Tensor, *, delta: float = 1e-4, eps: float = 1e-8, floor: Tensor | float = 0.0
 ) -> Tensor:
-    """Compute :func:`lidar` from Sigma_b = `between` (D, D), not all 0, and Sigma_w = `within` (D, D), without delta.
+    """Compute :func:`lidar` from the covariances (D, D) `between` samples, not all 0, and `within` them, without delta.
 
-    Eigenvalues that may be rounding errors are set to 0, because a division by `delta` could make them large. This
-    holds for eigenvalues of both matrices up to D times the float64 epsilon times the largest, and for eigenvalues of
-    `between` up to `floor`.
+    Eigenvalues that may be rounding errors are set to 0, because a division by `delta` could make them large. In both
+    matrices, these are eigenvalues up to D times the float64 epsilon times the largest eigenvalue. In `between`, these
+    are also eigenvalues up to `floor`.
     """
     shaped("D, E", between=between)
     shaped("D, D", {"D": len(between)}, between=between, within=within)

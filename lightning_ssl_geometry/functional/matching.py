@@ -23,7 +23,7 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
     outputs are latents up to order, sign, scale and shift. A value that is not finite raises a ValueError.
 
     Args:
-        z: (N, P) embeddings, N >= 1.
+        z: (N, P) embeddings, the outputs, N >= 1.
         latent: (N, d) true latents s.
     """
     shaped("N, P", z=z)
@@ -38,7 +38,7 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
 
     `moments` are :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of outputs and latents, and `dim` is
     P. A column is constant if its standard deviation is below `eps` times its root mean square; then its correlations
-    are 0. Moments that are not finite, or that sum no rows, raise a ValueError.
+    are 0. A ValueError is raised if a moment is not finite, or if there are no rows.
     """
     check_moments(dim, moments=moments)
     mean = moments[0, 1:] / moments[0, 0]

@@ -13,7 +13,7 @@ Scale = Literal["unit", "mean"]
 
 
 def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tensor:
-    r"""Return the distance of each row of `a` from the same row of `b`, (N,), normalised by the rows' length.
+    r"""Return the distance of row i of `a` from row i of `b`, for all i (N,), normalised by the rows' length.
 
     .. math:: \Bigl\| \frac{a_i}{\|a_i\|} - \frac{b_i}{\|b_i\|} \Bigr\|_2
         \quad\text{or}\quad \frac{\|a_i - b_i\|_2}{\frac1N \sum_j \|a_j\|_2}
@@ -50,9 +50,9 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
 
     .. math:: \frac1N \sum_i 1\{y_{\star(i)} = y_i\}
 
-    In Fig. 6 of Cosentino et al. (2022) the neighbour is the hardest negative h* in the projector's space. `label` (N,)
-    holds integer classes, `neighbor` (N,) int64 the index of each sample's neighbour. Random neighbours give
-    :func:`chance_agreement`.
+    `label` (N,) holds integer classes y. `neighbor` (N,) int64 holds :math:`\star(i)`, the index of the neighbour of
+    sample i. In Fig. 6 of Cosentino et al. (2022) this is the hardest negative, the other sample with the most similar
+    embedding z. Random neighbours give :func:`chance_agreement`.
     """
     _check_labels(label)
     n = len(label)

@@ -23,8 +23,10 @@ from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_f
 class NeuralCollapse(NamedTuple):
     r"""Four float64 scalars >= 0; all are 0 if classes are points that form a simplex equiangular tight frame (ETF).
 
-    All four are NaN if all class means are equal up to rounding. `equiangularity` and `simplex` are NaN if one class
-    mean equals :math:`\mu_G`, because it has no angle.
+    :math:`\mu_c` is the mean of class c, one of C classes, and :math:`\mu_G` is the mean of all :math:`\mu_c`.
+    :math:`\Sigma_W` is the covariance within classes, :math:`\Sigma_B` that of the class means. All four scalars are
+    NaN if all class means are equal up to rounding. `equiangularity` and `simplex` are NaN if a class mean equals
+    :math:`\mu_G`, because it has no angle.
 
     Attributes:
         within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C` (NC1), the spread within classes relative to the
@@ -43,10 +45,10 @@ class NeuralCollapse(NamedTuple):
 
 
 def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
-    r"""Measure the neural collapse of labelled representations; cost: O(N D^2 + C^2 D).
+    """Measure how close each of C classes is to one point, and the class means to equal norms and angles.
 
-    The paper has classes of equal size. For other sizes, each class has the same weight in :math:`\mu_G` and
-    :math:`\Sigma_B`, and each row has the same weight in :math:`\Sigma_W`.
+    Papyan, Han & Donoho (2020) have classes of equal size. For other sizes, each class has the same weight in the
+    covariance of the class means, and each row in the covariance within classes. Cost: O(N D^2 + C^2 D).
 
     Args:
         h: (N, D), representations. Any float dtype; computed in float64.
@@ -68,11 +70,11 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
 
 
 def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the moments that :func:`moments_neural_collapse` needs; moments of several batches can be added.
+    """Return what :func:`moments_neural_collapse` needs; the results of batches with the same classes can be added.
 
-    For `h` (N, D) and integers `label` (N,), the result is four tensors: the C classes that occur, ascending (C,); the
-    number of rows of each class (C,); the sum of its rows (C, D); the sum of h h^T over all rows (D, D). All but the
-    classes are float64.
+    For `h` (N, D) and integers `label` (N,), the results are four tensors: the C classes that occur, ascending (C,);
+    the number of rows of each class (C,); the sum of these rows (C, D); the sum of h h^T over all rows (D, D). All but
+    the classes are float64.
 
     >>> classes, count, total, outer = class_moments(torch.ones(3, 2), torch.tensor([7, 4, 7]))
     >>> classes.tolist(), count.tolist(), total.tolist(), outer.tolist()
@@ -94,10 +96,10 @@ def moments_neural_collapse(
 ) -> NeuralCollapse:
     """Compute :func:`neural_collapse` from the last three results of :func:`class_moments`.
 
-    `within_class` becomes 0 if it may be a rounding error: below about 1e-13 times the squared ratio of the mean row's
-    length to the distance between classes. Class means count as equal if their squared distance is below `rounding`. It
-    is the mean of eps^2 |h|^2 over the rows, where eps is the machine epsilon of their dtype. Fewer than 2 classes, or
-    a class without rows, raise a ValueError.
+    `within_class` is set to 0 if it may be a rounding error. This is the case below about 1e-13 (a / b)^2, where a is
+    the length of the mean row and b the distance between classes. Class means count as equal if their squared distance
+    is below `rounding`, the mean of eps^2 |h|^2 over the rows with the machine epsilon eps of their dtype. A ValueError
+    is raised if there are fewer than 2 classes, or if a class has no rows.
 
     >>> h, label = torch.tensor([[0.0], [2.0], [5.0]]), torch.tensor([0, 0, 1])
     >>> round(moments_neural_collapse(*class_moments(h, label)[1:]).within_class.item(), 4)  # (2/3) / 4 / 2

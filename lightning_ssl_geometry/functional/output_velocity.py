@@ -36,8 +36,9 @@ def output_velocity(
 
     .. math:: \dot f(a) = -\frac1n \sum_{j=1}^n K(a, x_j)\, g_j
 
-    Eq. 11 of Calder & Lee, at any point a, by a backward and a forward pass that never build the kernel K. At the
-    samples x the result equals :func:`kernel_flow` of :func:`neural_kernel`.
+    Eq. 11 of Calder & Lee 2025, at any point a. The neural kernel K(a, x_j) (d, d) holds the inner products of the
+    gradients of f(a) and f(x_j) with respect to the weights. It is never built: the function needs only a backward and
+    a forward pass. At the samples x the result equals :func:`kernel_flow` of :func:`neural_kernel`.
 
     Args:
         network: f, maps (N, ...) to (N, d), each sample independently; in eval mode. Its parameters that require a
@@ -87,8 +88,8 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
     .. math:: \sqrt{\frac{\frac1{VN} \sum_{v,i} \|\dot f(T_v x_i) - \dot f(x_i)\|^2}
         {\frac1N \sum_i \|\dot f(x_i)\|^2}}
 
-    Without a network, points that coincide get the same gradient and move together. With a network, an invariant map
-    stays invariant only if also :math:`\nabla_w f(T(x)) = \nabla_w f(x)` (Theorem 4.2 of Calder & Lee).
+    A network f that is invariant to T, with :math:`f(T(x)) = f(x)`, stays invariant in a step on its weights w only if
+    also :math:`\nabla_w f(T(x)) = \nabla_w f(x)` (Theorem 4.2 of Calder & Lee 2025).
 
     Args:
         at: (N, d), the velocities of f(x_i), from :func:`output_velocity`.

@@ -37,7 +37,7 @@ _BREAKS: dict[str, Callable[..., tuple[Any, ...]]] = {  # aten arguments -> wher
 
 
 def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tuple[Tensor, Tensor]:
-    r"""Compute the affine map that equals the projector near each sample (Eq. 11 of Cosentino et al., plus a bias).
+    r"""Compute the projector's affine map near each sample (Eq. 11 of Cosentino et al. 2022, plus a bias).
 
     .. math:: g(h) = W_i^T h + b_i \text{ near } h_i, \quad W_i = \Bigl(\frac{\partial g}{\partial h}(h_i)\Bigr)^T
 
@@ -70,11 +70,11 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
 
 
 def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
-    """Record on which side of the breakpoints of all activations each sample lies, as booleans (N, A).
+    """Record on which side of each activation's breakpoints each sample lies, as A columns of booleans (N, A).
 
-    There is one column per ReLU, leaky ReLU or PReLU unit (pre-activation > 0). There are two per hardtanh or two-sided
-    clamp (above the lower end, above the upper end). Columns are in order of execution. Modules and functions such as
-    `F.relu` both count. A linear projector has A = 0.
+    A ReLU, leaky ReLU or PReLU unit has one column: its input is above 0. A hardtanh or two-sided clamp has two: its
+    input is above the lower end, and above the upper end. Columns are in order of execution. Functions such as `F.relu`
+    count like modules. A linear projector has A = 0.
 
     Args:
         projector: g, (N, D) -> (N, P), piecewise affine in h.
@@ -99,9 +99,9 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
 
 
 def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
-    """Return the index of each sample's region in the projector's partition Omega (Eq. 11 of Cosentino et al.).
+    """Return the index of each sample's region in the projector's partition Omega (Eq. 11 of Cosentino et al. 2022).
 
-    Samples with the same :func:`activation_pattern` share a region; both functions have the same arguments and errors.
+    Samples with the same :func:`activation_pattern` share a region. That function describes the arguments and errors.
     Units that do not affect the output split one affine piece into several regions. The result is int64 (N,), from 0 to
     the number of visited regions - 1.
 
@@ -115,19 +115,20 @@ def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
 def local_unexplained_variance(
     delta: Tensor, weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative"
 ) -> Tensor:
-    r"""Return the fraction of the squared displacements that lies outside the column space of each sample's W_i.
+    r"""Return the fraction of squared displacements outside the column spaces of the projector's local matrices W_i.
 
     .. math:: \sum_i \min_{t_i \in \mathbb R^P} \|\delta h_i - W_i t_i\|^2 \Big/ \sum_i \|\delta h_i\|^2
 
-    Eq. 10 of Cosentino et al. with W_i in place of W, as in Sec. 5. The result is a float64 scalar in [0, 1]. Isotropic
-    displacements give 1 - r / D, with r the mean rank of the W_i.
+    W_i (D, P) is the matrix of the affine map that equals the projector near sample i. The formula is Eq. 10 of
+    Cosentino et al. 2022, with W_i in place of W as in their Sec. 5. The result is a float64 scalar in [0, 1].
+    Isotropic displacements give 1 - r / D, with r the mean rank of the W_i.
 
     Args:
         delta: (N, D), the displacements.
         weight: W_i (N, D, P), from :func:`affine_map`, in float32 or float64.
         tau: Threshold; singular values of W_i below it count as 0. None: max(D, P) times the machine epsilon of
             `weight`'s dtype times the largest singular value.
-        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
+        mode: "absolute", "relative" or "cumulative": how :func:`numerical_rank` reads `tau`.
 
     Raises:
         ValueError: If a shape, the dtype, `tau` or `mode` is out of range, or all displacements are zero.

@@ -19,8 +19,8 @@ def rounding_floor(h: Tensor) -> Tensor:
     .. math:: \max\Bigl(\frac{\epsilon}{\sqrt{\min(N, D)}},\; \max(N, D)\, \epsilon_{64}\Bigr) \|H\|_F
 
     :math:`\epsilon` is the machine epsilon of the dtype of `h`, :math:`\epsilon_{64}` that of float64. The first term
-    is for N x D independent errors of :math:`\epsilon |h| / 2`, the second for a decomposition in float64. Pass `h` in
-    its original dtype, before its mean is subtracted.
+    allows for N x D independent rounding errors of :math:`\epsilon |h| / 2`, the second for those of a decomposition in
+    float64. Pass `h` in its original dtype, before its mean is subtracted.
 
     >>> rounding_floor(torch.ones(4, 4)).item() == 2**-23 * 2
     True
@@ -30,15 +30,15 @@ def rounding_floor(h: Tensor) -> Tensor:
 
 
 def moments_floor(rows: Tensor, outer: Tensor, rounding: Tensor) -> Tensor:
-    r"""Return the largest eigenvalue of second moments, divided by N, that may be a rounding error; a float64 scalar.
+    r"""Return the largest eigenvalue of :math:`\frac1N \sum_i h_i h_i^T` that may be a rounding error, in float64.
 
     .. math:: \frac1N \max\Bigl(\frac{1}{\min(N, D)} \sum_i \epsilon^2 \|h_i\|^2,\;
         (D + 2 \sqrt N)\, \epsilon_{64} \sum_i \|h_i\|^2\Bigr)
 
-    `rows` is N, `outer` (D, D) is the sum of h h^T before a mean is subtracted, and `rounding` is the sum of eps^2
-    |h|^2 with the machine epsilon of each row's dtype. The first term is the square of the first term of
-    :func:`rounding_floor`. The second term is for sums in float64. Moments square the rows, so they resolve singular
-    values only down to about 1e-7 of the largest.
+    `rows` is N, the number of rows :math:`h_i`, which are not centred. `outer` (D, D) is the sum of :math:`h_i h_i^T`.
+    `rounding` is the sum of :math:`\epsilon^2 \|h_i\|^2`, with the machine epsilon of each row's dtype. The first term
+    is that of :func:`rounding_floor`, squared. The second term allows for errors of sums in float64. It hides singular
+    values below about 1e-7 of the largest.
     """
     dim = len(outer)
     # In tests with equal rows, N up to 200,000, on three kinds of processors, errors were at most half the second term.

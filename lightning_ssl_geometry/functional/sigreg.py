@@ -28,20 +28,21 @@ def sigreg(
 
     .. math:: \frac{1}{|A|} \sum_{a \in A} T(\{a^T h_n\}_n), \quad a \text{ uniform on the sphere}
 
-    SIGReg of Balestriero & LeCun, with the settings of their Algorithm 1. The result is a float64 scalar >= 0. For rows
-    of N(0, I) it is about 1.06 for all N and D. For other distributions it is proportional to N: 0.41 N if all rows are
-    0, 1.45 N for very wide distributions, 3.95 N if all rows are the same point far from 0.
+    SIGReg of Balestriero & LeCun 2025, with the settings of their Algorithm 1. T is :func:`epps_pulley` of the
+    projections onto a. The result is a float64 scalar >= 0. For rows of N(0, I) it is about 1.06 for all N and D. For
+    other distributions it is proportional to N: 0.41 N if all rows are 0, 1.45 N for very wide distributions, 3.95 N if
+    all rows are the same point far from 0.
 
     Args:
         h: (N, D), any float dtype; computed in float64.
         num_slices: |A| >= 1, the number of directions.
-        standardize: First subtract the mean row and divide by one number, the root mean variance of the columns.
+        standardize: First subtract the mean row, and divide h by the root of the mean variance of its columns.
         generator: Draws the directions, on the CPU; None: torch's global one.
         t_max: Largest node of the integral, > 0.
         num_points: Number of nodes, >= 3.
 
     Raises:
-        ValueError: If `h` is not (N, D), an argument is out of range, or the rows to standardise are all equal.
+        ValueError: If `h` is not (N, D), an argument is out of range, or all rows are equal with `standardize`.
     """
     shaped("N, D", h=h)
     rows(1, h=h)
@@ -63,10 +64,10 @@ def epps_pulley(x: Tensor, *, t_max: float = 5.0, num_points: int = 17) -> Tenso
     .. math:: T(x) = N \sum_j \omega_j\, w(t_j) \Bigl[\bigl(\tfrac1N \textstyle\sum_n \cos t_j x_n - \phi(t_j)\bigr)^2
         + \bigl(\tfrac1N \sum_n \sin t_j x_n\bigr)^2\Bigr]
 
-    The nodes :math:`t_j` are equally spaced from -t_max to t_max. :math:`\omega_j` is their spacing, halved at both
-    ends. With the defaults, those of Balestriero & LeCun's Algorithm 1, the error is 1e-5 N for samples of N(0, 1), and
-    1e-3 N for samples within 3 of the origin. Samples that differ by a multiple of 10.05, the period of the rule, look
-    equal. So wide distributions need more nodes.
+    Here :math:`w(t) = \phi(t) = e^{-t^2 / 2}`. The nodes :math:`t_j` are equally spaced from -t_max to t_max.
+    :math:`\omega_j` is their spacing, halved at both ends. With the defaults, those of Algorithm 1 of Balestriero &
+    LeCun 2025, the error is 1e-5 N for samples of N(0, 1), and 1e-3 N for samples within 3 of the origin. Samples that
+    differ by a multiple of 10.05, the period of the rule, look equal. So wide distributions need more nodes.
 
     Args:
         x: (N, ...), samples first, any float dtype; computed in float64.

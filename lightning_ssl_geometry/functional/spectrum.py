@@ -28,7 +28,7 @@ def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -
 
     .. math:: \mathrm{Rank}_\tau(W) = \sum_{j=1}^d 1\{|\sigma_j| \ge \tau\}
 
-    Eq. 2 of Cosentino et al. with `mode="absolute"`. The paper gives no value of tau. The modes "relative" and
+    The mode "absolute" is Eq. 2 of Cosentino et al. 2022, who give no value of tau. The modes "relative" and
     "cumulative" do not depend on the scale of the matrix.
 
     Args:
@@ -67,14 +67,14 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
 
     .. math:: \exp\Bigl(-\sum_k p_k \log p_k\Bigr), \quad p_k = \frac{\sigma_k(H)}{\|\sigma(H)\|_1} + \epsilon
 
-    The convention of RankMe (Garrido et al. 2023, Eq. 1-2): singular values of H instead of eigenvalues of a
-    covariance, rows not centred, eps added after the division. Other libraries differ in all three. The result is a
-    float64 scalar from 1 (one direction) to min(N, D) (equal singular values).
+    The convention is that of RankMe (Garrido et al. 2023, Eq. 1-2): it takes singular values of H instead of
+    eigenvalues of a covariance, does not centre the rows, and adds eps after the division. The result is a float64
+    scalar from 1 (one direction) to min(N, D) (equal singular values).
 
     Args:
-        h: (N, D) or (V, N, D); the rows of all views are used together.
+        h: (N, D), N samples of D dimensions, or (V, N, D) for V views. The rows of all views are used together.
         center: Subtract the mean row first.
-        eps: Avoids log(0), with a bias of about d * eps * log(1 / eps).
+        eps: Avoids log(0), with a bias of about d * eps * log(1 / eps) for d singular values.
 
     Raises:
         ValueError: If `h` has fewer than 2 axes, or if all rows are zero (with `center`: equal) up to rounding.
@@ -98,12 +98,11 @@ def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
 
     .. math:: \log \sigma_k(H) - \tfrac12 \log N
 
-    Fig. 4 and 9 of Cosentino et al. The subtraction makes spectra comparable between sets of different size: sigma_k^2
-    / N is the mean square along the k-th direction. Singular values that are zero up to rounding in the dtype of `h`
-    give -inf.
+    Fig. 4 and 9 of Cosentino et al. 2022. The second term makes sets with different N comparable: sigma_k^2 / N is the
+    mean square along direction k. Singular values that are zero up to rounding in the dtype of `h` give -inf.
 
     Args:
-        h: (N, D) or (V, N, D); the rows of all views are used together.
+        h: (N, D), N samples of D dimensions, or (V, N, D) for V views. The rows of all views are used together.
         center: Subtract the mean row first, so that sigma_k^2 / N is a variance.
 
     >>> log_singular_values(torch.eye(2)).exp().square()

@@ -21,16 +21,17 @@ def unexplained_variance(
 
     .. math:: \frac{\sum_i \min_{t_i} \|\delta_i - W t_i\|_2^2}{\sum_i \|\delta_i\|_2^2}
 
-    Eq. 10 and Fig. 7 of Cosentino et al., where :math:`\delta_i = h^2_i - h^\star_i` are displacements between a sample
-    and its hardest negative. The minimum is by least squares, since :math:`W W^\top` (Eq. 9) is a projection only for
-    orthonormal columns. The result is a float64 scalar in [0, 1]. Isotropic directions give 1 - r / D, with r the rank
-    of W. A trained W has full rank in floating point; `tau` can exclude its small singular values.
+    In Eq. 10 and Fig. 7 of Cosentino et al. 2022, :math:`\delta_i = h^2_i - h^\star_i` is the displacement of a
+    sample's second view from its hardest negative. The projector is :math:`z = W^\top h`. The minimum is by least
+    squares, since :math:`W W^\top` (Eq. 9) is a projection only for orthonormal columns. The result is a float64 scalar
+    in [0, 1]. Isotropic directions give 1 - r / D, with r the rank of W. A trained W has full rank in floating point;
+    `tau` can exclude its small singular values.
 
     Args:
         delta: (N, D), directions.
         weight: (D, P), the projector's W.
         tau: Threshold; singular values of W below it count as 0. None: only zeros up to rounding count as 0.
-        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
+        mode: "absolute", "relative" or "cumulative": how :func:`numerical_rank` reads `tau`.
 
     Raises:
         ValueError: If a shape, `tau` or `mode` is wrong, a value is not finite, or all of `delta` is 0.
@@ -52,15 +53,15 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
     This is :func:`unexplained_variance` with another default of `tau`: :math:`U_\tau` are the left singular vectors of
     W whose singular values reach tau. The result is a float64 scalar in [0, 1].
 
-    In Propositions 4.1 to 4.3 of Cosentino et al., :math:`v_i = h^2_i - h^1_i` are augmentation directions (or columns
-    of a generator G). Directions in the kernel of :math:`W^\top` leave the invariance term at its minimum. The paper's
-    "only if" does not hold: for W of rank 1, all embeddings are collinear.
+    In Propositions 4.1 to 4.3 of Cosentino et al. 2022, :math:`v_i = h^2_i - h^1_i` is the difference of two views (or
+    a column of a generator G). If all :math:`v_i` are in the null space, the invariance term of the loss is minimal.
+    The converse, which the paper also states, does not hold: for W of rank 1, all embeddings are collinear.
 
     Args:
         direction: v, (N, D).
         weight: (D, P), the projector's W.
         tau: Threshold; singular values of W below it count as 0.
-        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
+        mode: "absolute", "relative" or "cumulative": how :func:`numerical_rank` reads `tau`.
 
     Raises:
         ValueError: If a shape, `tau` or `mode` is wrong, a value is not finite, or all directions are 0.
@@ -74,9 +75,9 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
 def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative") -> Tensor:
     """Return an orthonormal basis (D, r) of the column space of `weight` (D, P), float64.
 
-    The basis has the left singular vectors whose singular values reach `tau`, in the unit of `mode` in
-    `numerical_rank`. If `tau` is None, the threshold is max(D, P) times the float64 epsilon times the largest singular
-    value. A ValueError is raised if `weight` is not finite.
+    The basis has the left singular vectors whose singular values reach `tau`, which is read as in
+    :func:`numerical_rank`. If `tau` is None, the threshold is max(D, P) times the float64 epsilon times the largest
+    singular value. A ValueError is raised if `weight` is not finite.
     """
     shaped("D, P", weight=weight)
     finite(weight=weight)

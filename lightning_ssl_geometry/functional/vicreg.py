@@ -59,10 +59,10 @@ def vicreg_terms(z1: Tensor, z2: Tensor, gamma: float = 1.0, eps: float = 1e-4) 
         c(Z, Z') &= c(Z) + c(Z'), \quad c(Z) = \frac1P \sum_{j \ne k} C(Z)_{jk}^2, \quad
             C(Z) = \frac{1}{N-1} \sum_i (z_i - \bar z)(z_i - \bar z)^T
 
-    Eq. 1-5 of Bardes, Ponce & LeCun (2022) as in their official code. s is a mean over N and P (Eq. 5 divides by N
-    only), and v a mean over the views (Eq. 6 takes the sum). Variance and covariance divide by N - 1. The covariance
-    takes O(N P^2) time and P^2 numbers per view: 256 MiB at P = 8192 in float32. The terms are scalars in float32
-    (float64 for float64 input). Autocast has no effect.
+    Eq. 1-5 of Bardes, Ponce & LeCun (2022) as in their official code. There, s is a mean over N and P, although Eq. 5
+    divides by N only. v is a mean over both views, although Eq. 6 takes the sum. Variance and covariance divide by N-1.
+    The covariance takes O(N P^2) time and P^2 numbers per view: 256 MiB at P = 8192 in float32. The terms are scalars
+    in float32 (float64 for float64 input). Autocast has no effect.
 
     Args:
         z1: (N, P), embeddings of view 1, N >= 2. Any float dtype.

@@ -28,8 +28,8 @@ from lightning_ssl_geometry.types import Batch, Observation
 class AdaptiveTemperatureModule(SSLModule):
     """InfoNCE with a temperature for each dimension, on normalised, unnormalised or standardised embeddings.
 
-    In Table 2 of Rusak et al., "regular" is `loss=InfoNCELoss(0.5)`, and "w/o norm." is `standardize=True`. For "w/o
-    norm + diff. tau", also use a `loss` with a :class:`losses.ContentStyleTemperature`.
+    In Table 2 of Rusak et al. 2022, "regular" is `loss=InfoNCELoss(0.5)`, and "w/o norm." is `standardize=True`. For
+    "w/o norm + diff. tau", also use a `loss` with a :class:`losses.ContentStyleTemperature`.
 
     Args:
         backbone: Maps (N, C, H, W) or (N, D_in) to h (N, D).

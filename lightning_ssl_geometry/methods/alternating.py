@@ -41,7 +41,7 @@ class Part:
 
 
 class AlternatingModule(SSLModule):
-    """Base class of methods with several optimizers, each of which takes a step on every batch.
+    """Base class of methods with several optimizers. All of them take a step on every batch.
 
     A subclass implements :meth:`parts`. Its `descend` calls :meth:`take_step` for each part, and then
     :meth:`step_schedulers`. `global_step` counts each batch once. Several processes need the strategy "ddp". The
@@ -64,10 +64,10 @@ class AlternatingModule(SSLModule):
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """Return the parts in the order of their steps."""
+        """Return one :class:`Part` for each optimizer, in the order of the optimizer steps."""
 
     def take_step(self, loss: Tensor, place: int) -> None:
-        """Take a step with the optimizer of `parts()[place]` on a loss."""
+        """Take an optimizer step to lower a loss, with the optimizer of `parts()[place]`."""
         optimizer = self._optimizers[place]
         self._backward(loss, optimizer)
         if place == 0:
@@ -86,7 +86,6 @@ class AlternatingModule(SSLModule):
                     config.scheduler.step()  # type: ignore[call-arg]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Make an optimizer and a scheduler for each part."""
         strategy = self.trainer.strategy
         if isinstance(strategy, ParallelStrategy) and not isinstance(strategy, DDPStrategy):
             wanted = "the Trainer's strategy to be 'ddp' or one device"
@@ -94,7 +93,6 @@ class AlternatingModule(SSLModule):
         return tuple(self._optimization(part) for part in self.parts())
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Clip the gradient."""
         # The loss scaling of half precision is already undone.
         clip = self.parts()[self.trainer.optimizers.index(optimizer)].grad_clip
         self.clip_gradients(optimizer, gradient_clip_val=clip, gradient_clip_algorithm="norm")

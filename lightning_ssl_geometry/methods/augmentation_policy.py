@@ -32,7 +32,7 @@ POLICY_QUANTITIES = {
 def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> Tensor:
     """Return log P(T | X), (N, K), of N images X and K = `members` augmentations T, in at least float32.
 
-    `policy` maps images (N, C, H, W) to logits (N, K). None: the distribution is uniform. Logits that have a wrong
+    `policy` maps images (N, C, H, W) to logits (N, K). With None, the distribution is uniform. Logits that have a wrong
     shape or are not finite (checked on the CPU only) raise a ValueError.
     """
     if policy is None:

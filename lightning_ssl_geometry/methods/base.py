@@ -70,7 +70,7 @@ class SSLModule(L.LightningModule):
         optimizer: Makes the optimizer from parameter groups. None: the method's own, or AdamW with learning rate 1e-3.
         lr_scheduler: Makes a scheduler that is stepped once per epoch. None: the method's own, or a linear warm-up and
             then a cosine to zero over all optimizer steps of the run.
-        warmup_epochs: Length of the warm-up in epochs, >= 0, such as 0.5. It must be 0 with an `lr_scheduler`.
+        warmup_epochs: Length of the warm-up in epochs, a number >= 0. It must be 0 with an `lr_scheduler`.
         exclude_norm_and_bias: Whether parameters with one axis (biases and weights of normalisation) have no weight
             decay and, with timm's LARS, no trust ratio, as in SimCLR.
 
@@ -124,9 +124,9 @@ class SSLModule(L.LightningModule):
     ) -> Self:
         """Build the module from `kwargs`, which must contain the networks, and load the weights of a checkpoint.
 
-        Plain values among the checkpoint's hyper-parameters are used. By default, the checkpoint cannot run code.
-        `weights_only=False` loads as Lightning does, which can run code from the file: use it for trusted files only.
-        The other arguments are those of Lightning's method.
+        Other arguments of the module come from the checkpoint, if their values are plain, such as numbers. By default,
+        the checkpoint cannot run code. `weights_only=False` loads as Lightning does, which can run code from the file:
+        use it for trusted files only. All other arguments of this method are Lightning's.
         """
         if weights_only is not False:
             weights_only = True  # Lightning's default for a URL is False
@@ -174,8 +174,8 @@ class SSLModule(L.LightningModule):
     def observe(self, batch: Batch) -> Observation:
         """Return the entries of :meth:`step`, with detached tensors, and further entries for the diagnostics.
 
-        These are the networks and the batch's `types.COLUMNS`, such as `label` and `index`. In eval mode, they are also
-        `views`, `image` and `h_image`, the representation of `image`.
+        The further entries are `encoder` (this module), `projector`, and the batch's `label`, `index` and other
+        `types.COLUMNS`. In eval mode, `views`, `image` and `h_image`, the representation of `image`, are added.
         """
         observation: Observation = {"encoder": self, "projector": self.projector, **self.step(batch)}
         for space in _SPACES:
@@ -194,11 +194,11 @@ class SSLModule(L.LightningModule):
         return observation
 
     def descend(self, observation: Observation, batch: Batch) -> Observation:
-        """Return the observation. A method with manual optimization takes its steps here."""
+        """Return the observation. Methods with manual optimization override this to take optimizer steps."""
         return observation
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Return the observation of a batch, and log its loss as `train/loss`."""
+        """Return :meth:`observe` of the batch, and log the loss as `train/loss`."""
         observation = self.descend(self.observe(batch), batch)
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
@@ -207,11 +207,11 @@ class SSLModule(L.LightningModule):
         return observation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Return the observation of a batch, and log its loss as `val/loss`."""
+        """Return :meth:`observe` of the batch, and log the loss as `val/loss`."""
         return self._evaluation_step(batch, "val")
 
     def test_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Return the observation of a batch, and log its loss as `test/loss`."""
+        """Return :meth:`observe` of the batch, and log the loss as `test/loss`."""
         return self._evaluation_step(batch, "test")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -219,7 +219,6 @@ class SSLModule(L.LightningModule):
         return self(batch["image"])
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Make the optimizer and the scheduler."""
         optimizer = self.optimizer(self._parameter_groups())
         if self.lr_scheduler is not None:
             return {"optimizer": optimizer, "lr_scheduler": self.lr_scheduler(optimizer)}
@@ -227,7 +226,6 @@ class SSLModule(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the class name."""
         checkpoint[_CLASS] = type(self).__name__
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -266,9 +264,10 @@ class SSLModule(L.LightningModule):
         return [group for group in groups if group["params"]]
 
     def _uniform(self, batch: Batch, like: Tensor, size: int, *, seed: int, stream: tuple[int, ...] = ()) -> Tensor:
-        """Draw numbers (len(like), size) in [0, 1), which depend only on (seed, epoch, stream, index).
+        """Draw uniform numbers in [0, 1): `size` numbers for each row of `like`, on its device.
 
-        In evaluation, the epoch is 0. If the batch has no `index`, the numbers are those of `torch.rand`.
+        They depend only on the seed, the epoch (0 in evaluation), `stream` and the batch's `index`. If the batch has no
+        `index`, `torch.rand` draws them.
         """
         if "index" not in batch:
             return torch.rand(len(like), size, device=like.device)

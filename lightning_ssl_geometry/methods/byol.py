@@ -36,10 +36,10 @@ class BYOLModule(SSLModule):
     """BYOL with any backbone, projector and predictor. h and z are those of the online network.
 
     The attribute `target` is a torch `AveragedModel`, which starts as a copy of the online network. As in the official
-    code, only weights are averaged. The target's batch statistics are those of both views in one batch.
+    code, only weights are averaged. The target's batch norm takes its statistics from both views together.
 
     The momentum tau follows half a cosine from `momentum` to `final_momentum`, and is logged as `train/momentum`. On
-    ImageNet, the paper starts at 0.996 for 1000 epochs, 0.99 for 300 and 0.97 for 100.
+    ImageNet, Grill et al. 2020 start at 0.996 for 1000 epochs, 0.99 for 300 and 0.97 for 100.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
@@ -99,7 +99,6 @@ class BYOLModule(SSLModule):
         self._steps = 1
 
     def step(self, batch: Batch) -> Observation:
-        """Return `h`, `z` and the `loss`."""
         views = two_views(batch)
         h, z = self.embed(views)
         q = self._predict(z)
@@ -108,13 +107,11 @@ class BYOLModule(SSLModule):
         return {"loss": self.loss(q[0], q[1], target[0], target[1]), "h": h, "z": z}
 
     def setup(self, stage: str) -> None:
-        """Copy the online weights to the target, unless it has been updated before."""
         self.target.requires_grad_(False)
         if self.target.n_averaged == 1:  # the online weights may have been loaded
             self.target.module.load_state_dict(self._online().state_dict())
 
     def on_fit_start(self) -> None:
-        """Register the update of the target as a hook after each optimizer step."""
         for parameter in self.target.parameters():
             if parameter.is_floating_point() and torch.finfo(parameter.dtype).bits < 32:
                 raise ValueError(

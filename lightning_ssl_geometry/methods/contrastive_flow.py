@@ -40,11 +40,11 @@ class ContrastiveFlowModule(SSLModule):
 
     .. math:: h_i(x) = f_w(x) - f_{w(0)}(x) + r\, b_i, \quad z_i = h_i / \|h_i\| \qquad \text{or} \qquad z_i = p_i
 
-    b are random points on the unit sphere, which depend only on (seed, index). With a network f, the first formula
-    holds. The network's initial output is subtracted, so h starts at r b, and z does not depend on the augmentation at
-    the start (Eq. 17). Without a network, the points p are the parameters. They start at b, and are projected onto the
-    sphere after each step. Their gradient is multiplied by n, which stands for the neural kernel :math:`K_{ij} = n
-    \delta_{ij} I`. If every batch has all points, the learning rate is the sigma of Eq. 14 and 15.
+    The points :math:`b_i` are random on the unit sphere, and depend only on (seed, index). With a network f, the first
+    formula holds (Eq. 17 of Calder & Lee 2025). It subtracts the network's initial output, so h starts at r b, and z
+    does not depend on the augmentation at the start. Without a network, the points :math:`p_i` are the parameters. They
+    start at b, and are projected onto the sphere after each step. Their gradient is multiplied by n, as if the neural
+    kernel were :math:`K_{ij} = n \delta_{ij} I`. If a batch has all points, the learning rate is sigma in Eq. 14, 15.
 
     In evaluation, `h_image` and `z_image` are h and z of the points without augmentation. The default optimizer is
     gradient descent with a constant learning rate of 0.1.
@@ -56,7 +56,7 @@ class ContrastiveFlowModule(SSLModule):
             evaluated in each step. None: the points are the parameters.
         loss: Maps (z1, z2), each (N, d), to a scalar. None: :class:`VariationalLoss` at temperature 0.5.
         radius: r > 0, the length of h at the start. With a larger r, the network takes longer to change z.
-        bunching: Number in [0, 1), added to the first coordinate of b before b is projected onto the sphere.
+        bunching: Number in [0, 1). It is added to the first coordinate of each b before the projection onto the sphere.
         seed: Seed of the points b.
         **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `exclude_norm_and_bias`; `warmup_epochs`
             must be 0.
@@ -105,7 +105,6 @@ class ContrastiveFlowModule(SSLModule):
         return self.backbone(x)
 
     def step(self, batch: Batch) -> Observation:
-        """Return `h`, `z` and the `loss` of two views."""
         views, index = two_views(batch), batch["index"]
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.cloud):
             got = f"{int(index.min())} to {int(index.max())}"
@@ -119,7 +118,7 @@ class ContrastiveFlowModule(SSLModule):
         return observation
 
     def place(self, x: Tensor, index: Tensor) -> Tensor:
-        """Map x (N, ...) with `index` (N,) to h (N, d)."""
+        """Map samples x (N, ...) with indices `index` (N,) to h (N, d)."""
         if self.start is None:
             return self.backbone(index)
         moved = self.backbone(x)
@@ -131,7 +130,7 @@ class ContrastiveFlowModule(SSLModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """Take an optimizer step. Without a network, then project the points onto the sphere."""
+        """Take an optimizer step. If there is no network, project the points onto the sphere afterwards."""
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure=optimizer_closure)
         if isinstance(self.backbone, _FreePoints):
             self.backbone.project()

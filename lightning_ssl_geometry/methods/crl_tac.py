@@ -47,10 +47,10 @@ class CRLTACModule(AlternatingModule):
     therefore be whole images, as in :class:`ShiftedMNISTDataModule`. The draws depend only on (seed, epoch, sample
     index), with epoch 0 in validation. If a batch has no `index`, they use the global random state.
 
-    h and z, (m, N, ...), are those of the m drawn augmentations. `h_image` (also the output of `forward`) is the mean
-    of f over P(T | X). `z_image` is the mean of the normalised embedding over P(T | X), normalised again (Section 3.1).
-    Running statistics of batch norm are updated in phase 1 only. :class:`AlternatingModule` lists options of the
-    Trainer that cannot be used.
+    In :meth:`step`, h (m, N, D) and z (m, N, P) belong to the m drawn augmentations. `h_image`, also the output of
+    `forward`, is the mean of f over P(T | X). `z_image` is the mean of the normalised embedding over P(T | X),
+    normalised again (Section 3.1 of Koyama et al. 2021). Running statistics of batch norm are updated in phase 1 only.
+    :class:`AlternatingModule` lists options of the Trainer that cannot be used.
 
     Args:
         backbone: f, maps augmented images (M, C, h, w) to (M, D).
@@ -60,7 +60,7 @@ class CRLTACModule(AlternatingModule):
         draws: m >= 2, the number of augmentations drawn for an image in each phase; 8 in the paper.
         beta: Inverse temperature > 0, the factor of the cosine; 0.5 in the paper, 1 for plain MNIST.
         entropy_weight: lambda >= 0; 0.0025 in the paper. Below 0.0001, the paper's policies often collapsed.
-        jensen: Apply Jensen's inequality to the numerator of Eq. 2, as the paper does in its experiments.
+        jensen: Apply Jensen's inequality to the numerator of Eq. 2, as in the paper's experiments.
         policy_optimizer: Makes the policy's optimizer. None: Adam with learning rate 1e-3, as for the encoder.
         policy_lr_scheduler: Makes the policy's scheduler, stepped once per epoch. None: warm-up and cosine.
         grad_clip_h: Largest norm of the gradient of backbone and projector, > 0. None: no limit.
@@ -126,7 +126,6 @@ class CRLTACModule(AlternatingModule):
         self._entropy = EntropyWatch(collapse_entropy, len(family))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images (N, C, H, W) to representations (N, D), the mean of f over P(T | X)."""
         return self.represent(x, self.probabilities(x)[None])[0][0]
 
     def probabilities(self, image: Tensor) -> Tensor:
@@ -134,9 +133,10 @@ class CRLTACModule(AlternatingModule):
         return log_probabilities(self.policy, image, len(self.family)).exp()
 
     def represent(self, image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Average f and the embedding of images (N, C, H, W) over the family, with S distributions `weight` (S, N, K).
+        """Average f and the normalised embedding over the K augmentations of `image` (N, C, H, W).
 
-        Returns the means of f, (S, N, D), and the means of the normalised embeddings, normalised again, (S, N, P).
+        `weight` (S, N, K) holds S distributions over the augmentations. Return the means of f (S, N, D), and the means
+        of the normalised embeddings, normalised again (S, N, P).
         """
         widths: list[int] = []
 
@@ -151,7 +151,6 @@ class CRLTACModule(AlternatingModule):
         return f, normalize(head, dim=-1)
 
     def step(self, batch: Batch) -> Observation:
-        """Return the observation with the loss of phase 1."""
         image = batch["views"][0] if self.training or "image" not in batch else batch["image"]
         log_policy = log_probabilities(self.policy, image, len(self.family))
         member = draw_members(log_policy.detach().exp(), self._draws_of(_ENCODER_PHASE, batch, image))
@@ -172,7 +171,6 @@ class CRLTACModule(AlternatingModule):
         return observation
 
     def descend(self, observation: Observation, batch: Batch) -> Observation:
-        """Take the encoder's step, and then the policy's step."""
         log_policy = observation["log_policy"]
         self.take_step(observation["loss"], 0)
         if self.policy is not None:
@@ -184,7 +182,6 @@ class CRLTACModule(AlternatingModule):
         return observation
 
     def parts(self) -> list[Part]:
-        """Return the encoder and the policy, if there is one."""
         encoder = Part((self.backbone, self.projector), self.optimizer, self.lr_scheduler, grad_clip=self.grad_clip_h)
         if self.policy is None:
             return [encoder]
@@ -192,13 +189,11 @@ class CRLTACModule(AlternatingModule):
         return [encoder, policy]
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Raise a ValueError if all images in an epoch's first batch are empty."""
         if batch_idx == 0 and self.family.empty(batch["views"][0]).all():
             n = len(batch["views"][0])
             raise ValueError(f"Expected `views` with images that are not empty, but got a batch of {n} that all are.")
 
     def on_train_epoch_end(self) -> None:
-        """Warn if the policy has collapsed."""
         self._entropy.end(self.current_epoch, self.entropy_weight)
 
     def _views(self, image: Tensor, member: Tensor) -> Tensor:

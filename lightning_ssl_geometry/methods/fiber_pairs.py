@@ -57,10 +57,13 @@ FIBER_QUANTITIES = {
 
 
 class FiberPairs:
-    """Draws pairs of base spaces, and returns their fiber bundles.
+    """Draws the positive pairs for the contrastive loss of Keller et al. 2022 from feature maps.
+
+    A base space is a set of b group elements. Its fiber bundle is the b C features at these elements. A positive pair
+    is the fiber bundles of two base spaces in one view ("h-ssl") or of one base space in two views ("a-ssl").
 
     Args:
-        mode: "h-ssl", "a-ssl" or "hybrid", see :mod:`lightning_ssl_geometry.methods.hssl`.
+        mode: "h-ssl", "a-ssl", or "hybrid" for both kinds of pairs.
         group: The axes of the feature map's group: "scale", "rotation", "translation" or several of them.
         base_size: b, the number of group elements in a base space, >= 1.
         max_distance: Largest squared distance between the base spaces of a pair, >= 1. None: no limit.
@@ -111,12 +114,14 @@ class FiberPairs:
         return views[: self.num_views]
 
     def __call__(self, features: Tensor, uniform: Tensor, shape: tuple[int, int] | None) -> Tensor:
-        """Return the fiber bundles of positive pairs.
+        """Return the fiber bundles of positive pairs, (2, N, b C).
+
+        For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others.
 
         Args:
-            features: Feature maps of V views, one view after the other: (V N, C, |G|, H, W) or (V N, C, H, W).
+            features: (V N, C, |G|, H, W) or (V N, C, H, W), feature maps of V = `num_views` views in turn.
             uniform: (N, 2), numbers in [0, 1) that choose the base spaces of each sample.
-            shape: (S, R), the numbers of scales and orientations on the group axis. None: there is no group axis.
+            shape: (S, R), the numbers of scales and orientations on the group axis. None if there is no group axis.
 
         Raises:
             ValueError: If the features do not fit the group, or no pair is within `max_distance`.
@@ -147,7 +152,6 @@ class FiberPairs:
         return torch.stack([fiber_bundle(z, bases[place]) for z, place in pairs])
 
     def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, ...]:
-        """Return all base spaces of a group. With `max_distance`, also the base spaces near each, and their numbers."""
         key = (group, device)
         if key not in self._bases:
             whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved

@@ -41,24 +41,28 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class HSSLModule(SSLModule):
-    """H-SSL, A-SSL or both, on the fiber bundles of a feature map.
+    """Contrastive learning on two parts of a feature map (H-SSL), on two augmented views (A-SSL), or both.
 
-    The representation h, the output of `forward`, is the feature map's maximum over the group and mean over space. The
-    observation has the projector's inputs as `fibers` (2, N, b C). The drawn base spaces depend only on (seed, epoch,
+    The parts are fiber bundles (Keller, Suau & Zappella 2022): a base space is a set of b group elements, and its fiber
+    bundle is the b C features at these elements. H-SSL compares two base spaces of one view, drawn at random. A-SSL
+    compares one base space of two views.
+
+    `forward` returns the representation h (N, C), the feature map's maximum over the group and mean over space. In
+    :meth:`step`, `fibers` (2, N, b C) are the projector's inputs. The drawn base spaces depend only on (seed, epoch,
     sample index), with epoch 0 in validation.
 
     Args:
         backbone: Maps (N, C_in, H, W) to a feature map (N, C, |G|, H', W'), or (N, C, H', W') for translation.
         group: The axes of the feature map's group: "scale", "rotation", "translation" or several of them.
-        mode: "h-ssl", "a-ssl" or "hybrid".
+        mode: "h-ssl", "a-ssl", or "hybrid" for both.
         projector: Maps fiber bundles (N, b C) to z (N, P). None: the paper's head for MNIST, three linear layers of 128
             outputs, each with batch norm. The backbone then needs the attribute `out_dim`.
-        loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 2 and 3 at temperature 0.1. This is InfoNCE with four
-            terms for every other sample (j and l are 1 or 2) and without the positive in the denominator.
+        loss: Maps (z1, z2), each (N, P), to a scalar. None: the paper's Eq. 2 and 3 at temperature 0.1, InfoNCE without
+            the positive in the denominator. Both bundles of a sample are compared with both of every other sample.
         base_size: b, the number of group elements in a base space.
         max_distance: Largest squared distance between the two base spaces of a positive pair, in steps along the axes,
-            >= 1. The second is drawn uniformly from all base spaces within this distance of the first, including the
-            first itself. None: no limit, both are drawn independently.
+            >= 1. The second is drawn uniformly from all base spaces within this distance of the first, which is one of
+            them. None: both are drawn independently.
         wrap_distance: Whether the distance along a cyclic axis is measured in the shorter direction.
         circular: Whether rows and columns are cyclic axes, as for a backbone with circular padding.
         group_shape: (S, R), the numbers of scales and orientations on the group axis. None: the backbone's own.
@@ -111,7 +115,6 @@ class HSSLModule(SSLModule):
         self.pool = GroupPool()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images (N, C_in, H, W) to representations h (N, C)."""
         return self.pool(self.backbone(x))
 
     def step(self, batch: Batch) -> Observation:
@@ -141,11 +144,10 @@ class HSSLModule(SSLModule):
         return observation
 
     def fibers(self, features: Tensor, batch: Batch) -> Tensor:
-        """Draw base spaces and return their fiber bundles: the positive pairs (2, N, b C).
+        """Draw base spaces and return their fiber bundles (2, N, b C), the positive pairs.
 
-        For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others. `features`
-        are the backbone's output for V views, one view after the other. Without `index` in the batch, the draws are
-        those of `torch.rand`.
+        For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others. `features` is
+        the backbone's output for all views in turn. If the batch has no `index`, `torch.rand` is used.
         """
         uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
         return self.pairs(features, uniform, self.group_shape or getattr(self.backbone, "group_shape", None))

@@ -19,8 +19,9 @@ from lightning_ssl_geometry.types import Batch, Observation
 class SupervisedModule(SSLModule):
     """Train a backbone and a classifier with labels, or only a classifier on a random backbone.
 
-    z are the logits. Every view of a batch is a training sample. `train/accuracy` is computed on views. `val/accuracy`
-    and `test/accuracy` are computed on images without augmentation.
+    `forward` returns h. z are the logits, and the loss is the cross entropy. Every view of a batch is a training
+    sample. `train/accuracy` is that on views, `val/accuracy` and `test/accuracy` are those on images without
+    augmentation.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D), or to a feature map (N, C, |G|, H', W').
@@ -51,11 +52,9 @@ class SupervisedModule(SSLModule):
             self.backbone.requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images (N, C, H, W) to representations h (N, D)."""
         return self.pool(self.backbone(x))
 
     def step(self, batch: Batch) -> Observation:
-        """Return `h`, the logits as `z`, the cross entropy as `loss`, and the accuracy."""
         views = batch["views"]
         with torch.set_grad_enabled(self.train_backbone and torch.is_grad_enabled()):
             features = self.backbone(torch.cat(views))

@@ -42,7 +42,6 @@ class TwoViewModule(SSLModule):
         self.loss = loss or type(self).default_loss()
 
     def step(self, batch: Batch) -> Observation:
-        """Return `h`, `z` and the `loss`."""
         h, z = self.embed(two_views(batch))
         return {"loss": self.loss(z[0], z[1]), "h": h, "z": z}
 

@@ -12,7 +12,7 @@ from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
 class SmallCNN(nn.Sequential):
     """Four 3x3 convolutions, two of them with stride 2, and a global average, for images of 8 to 32 pixels.
 
-    The attribute `out_dim` is D = 8 `width`.
+    The attribute `out_dim` is D = 8 * `width`.
 
     Args:
         in_channels: C.
@@ -40,8 +40,8 @@ class ShallowCNN(nn.Sequential):
     """Two 3x3 convolutions with ReLU, average pooling by 2, and linear layers. The output depends on positions.
 
     With `hidden_dim=128` and one output for each augmentation, it is the policy network of Koyama et al., Contrastive
-    Representation Learning with Trainable Augmentation Channel, Fig. 5. Without `hidden_dim` and with 200 outputs, it
-    is their encoder, as far as the paper describes it. In memory, the weights are `channels_last`, for speed.
+    Representation Learning with Trainable Augmentation Channel (2021), Fig. 5. Without `hidden_dim` and with 200
+    outputs, it is their encoder, as far as they describe it. Its memory format is `channels_last`.
 
     Args:
         in_channels: C.

@@ -12,10 +12,10 @@ from lightning_ssl_geometry.checks import inside, integer
 class MLPBackbone(nn.Sequential):
     """Linear layers with leaky ReLU between them, for observations that are vectors.
 
-    The encoder of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021), has `hidden_dims`
-    of 10 D_in, four times 50 D_in, and 10 D_in. Without hidden layers and biases, this is the linear encoder of Rusak
-    et al., Content suppresses style (2022). The weights are initialised as in He et al. (2015) for this slope, so that
-    the variance is equal in all layers. With torch's default, it shrinks about a thousandfold through seven layers.
+    The encoder of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021), has hidden layers
+    of 10 D_in, four times 50 D_in, and 10 D_in units. Without hidden layers and biases, this is the linear encoder of
+    Rusak et al., Content suppresses style (2022). The weights are initialised as in He et al. (2015) for leaky ReLU, so
+    that the variance is equal in all layers. With torch's default, it shrinks a thousandfold in seven layers.
 
     Args:
         in_dim: D_in, the length of an observation.

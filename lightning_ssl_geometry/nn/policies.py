@@ -15,18 +15,18 @@ class ConvPolicy(nn.Module):
     """Scores every crop of a `CropFamily` by its content, with the same convolutions at every position.
 
     Two 3x3 convolutions have the total stride `reduction`. The next convolution has the size of a crop and the stride
-    of the crops. So a logit depends on its crop and a few pixels around it. A policy with linear layers over the whole
-    image could instead prefer crops by position, and the encoder could learn positions in place of content.
+    of the crops. So the logit of a crop depends only on this crop and a few pixels around it. A policy with linear
+    layers over the image could prefer crops by position, and the encoder could learn positions in place of content.
 
-    The image's side should fit `size`, `stride` and `reduction`, as 84 fits 20, 4 and 4. Otherwise there may be more
-    logits than crops, and :class:`CRLTACModule` raises an error.
+    Height and width of the images should be multiples of `reduction`. Otherwise there may be more logits than crops,
+    and :class:`CRLTACModule` raises an error.
 
     Args:
         in_channels: C.
         size: Height and width of the crops, in pixels.
         stride: Pixels between neighbouring crops.
         width: Channels of all convolutions.
-        reduction: 1, 2 or 4: the first two convolutions shrink the image by it. It must divide `size` and `stride`.
+        reduction: 1, 2 or 4: stride of the first two convolutions together. It must divide `size` and `stride`.
 
     Raises:
         ValueError: If an argument is out of range.

@@ -14,9 +14,9 @@ class MLPProjector(nn.Sequential):
     SimCLR's projector has `depth=2`. By default, the last layer is a matrix without normalisation or bias.
 
     Args:
-        in_dim: D.
+        in_dim: D, the number of inputs.
         hidden_dim: Width of every hidden layer.
-        out_dim: P.
+        out_dim: P, the number of outputs.
         depth: Number of linear layers, 1 to 1,000. With 1, the projector is linear and has no bias.
         norm: Normalisation after each hidden layer: "batch", "layer" or "none".
         last_norm: Whether to normalise after the last layer, as in the three-layer projector of Keller et al.,
@@ -78,5 +78,4 @@ class SubVector(nn.Module):
         return h[..., : self.dim]
 
     def extra_repr(self) -> str:
-        """Show `dim` in the module's repr."""
         return f"dim={self.dim}"

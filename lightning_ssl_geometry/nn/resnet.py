@@ -28,7 +28,7 @@ class ResNet(nn.Module):
         width: Channels of the stem and of the first stage. The next stages have 2, 4 and 8 times as many.
 
     Attributes:
-        out_dim: D: 8 `width` for depth 18 and 34 (512 by default), 32 `width` for depth 50 (2048).
+        out_dim: D, the number of outputs: 8 * `width` (512 by default), or 32 * `width` (2048) for depth 50.
         network: The network. Its layers have torchvision's names: "layer4.2.conv3" is the last convolution of depth 50.
 
     Raises:

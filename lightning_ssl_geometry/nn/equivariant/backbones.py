@@ -27,20 +27,20 @@ _MNIST = ((11, 11, 1), (7, 3, 2), (7, 3, 2))  # kernel size, effective size, str
 
 
 class EquivariantCNN(nn.Module):
-    """The paper's network for MNIST: three steerable convolutions, each with a normalisation and a ReLU.
+    """The MNIST network of Keller et al. 2022: three steerable convolutions, each with a normalisation and a ReLU.
 
     Kernels have 11, 7 and 7 pixels, and strides are 1, 2 and 2, so 29 x 29 pixels become 8 x 8. (The paper states 8 x 8
     for 28 pixels, which give 7 x 7.) Equivariance to quarter turns is exact for image sizes 4k + 1, such as 29.
 
-    Attributes are `out_dim` = C = 4 * `width`, `group_shape` = (S, R), `scales` and the total `stride` of 4.
+    Attributes: `out_dim` = C = 4 * `width`, `group_shape` = (S, R) for S scales and R orientations, `scales`, `stride`.
 
     Args:
         in_channels: C_in.
         width: Channels of the first convolution, 32 in the paper. The others have 2 and 4 times as many.
-        group: The group besides translation: "rotation", "scale", "scale-rotation", or "translation" for none.
+        group: The group besides translation: "rotation", "scale" or "scale-rotation". "translation": no other.
         scales: Scales of the group, ascending, the first >= 1. None: the paper's six.
-        interaction: Whether each filter sees all orientations, circularly. False: only its own, as in the paper.
-        scale_interaction: Number of scales that each filter sees: its own and the next larger ones. 1 in the paper.
+        interaction: Whether a filter's input has all orientations. False: only the filter's own, as in the paper.
+        scale_interaction: Number of scales in a filter's input: its own and the next larger ones. 1 in the paper.
         norm: "batch" or "group". "group" has 8 groups and no batch statistics.
         padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of 4 pixels.
 
@@ -83,18 +83,18 @@ class EquivariantCNN(nn.Module):
 
 
 class EquivariantResNet(nn.Module):
-    """The paper's residual networks: ResNet-20 for CIFAR-10, and a larger one for Tiny ImageNet.
+    """The residual networks of Keller et al. 2022: ResNet-20 for CIFAR-10, and a larger one for Tiny ImageNet.
 
-    A lifting convolution (from image to group) to 9 channels, a group convolution, and stages of pre-activation blocks.
-    The defaults are for CIFAR-10. For Tiny ImageNet, set `widths=(1, 2, 4, 8)`, `strides=(1, 2, 2, 2)` and `blocks=2`.
-    The network is exactly equivariant to quarter turns for image sizes 4k + 1 (8k + 1 with three strides of 2).
+    The layers are a lifting convolution (image to group) with 9 channels, a group convolution, and stages of
+    pre-activation blocks. The defaults are for CIFAR-10. For Tiny ImageNet, set `widths=(1, 2, 4, 8)`, `strides=(1, 2,
+    2, 2)` and `blocks=2`. Equivariance to quarter turns is exact for image sizes 4k + 1 (8k + 1 for Tiny ImageNet).
 
-    Attributes are `out_dim` = C, `group_shape` = (S, R), `scales` and the total `stride`.
+    Attributes: `out_dim` = C, `group_shape` = (S, R) for S scales and R orientations, `scales`, the total `stride`.
 
     Args:
         in_channels: C_in.
         width: Channels of the convolution before the stages, 64 in the paper.
-        group: The group besides translation: "rotation", "scale", "scale-rotation", or "translation" for none.
+        group: The group besides translation: "rotation", "scale" or "scale-rotation". "translation": no other.
         scales: Scales of the group, ascending, the first >= 1. None: the paper's six.
         widths: Channels of each stage, as multiples of `width`.
         strides: Stride of each stage.
@@ -185,13 +185,13 @@ def _plain_block(in_channels: int, out_channels: int, stride: int) -> _Block:
 class UnstructuredCNN(nn.Module):
     """A plain CNN for comparison with EquivariantCNN: the same layers with `copies` times as many channels.
 
-    This is "CNN (6 x CHW)" of Table 2 of Keller et al. The output (N, 4 * `width`, copies, H', W') has the shape of an
-    equivariant feature map, so H-SSL can use it, but no group acts on it. `group_shape` is (copies, 1).
+    This is "CNN (6 x CHW)" of Table 2 of Keller et al. 2022. The output (N, 4 * `width`, copies, H', W') has the shape
+    of an equivariant feature map, so H-SSL can use it, but no group acts on it. `group_shape` is (copies, 1).
 
     Args:
         in_channels: C_in.
         width: Channels of the EquivariantCNN's first convolution, 32 in the paper.
-        copies: |G| of the EquivariantCNN.
+        copies: |G|, the number of group elements of the EquivariantCNN.
 
     Raises:
         ValueError: If an argument is not positive.
@@ -219,8 +219,8 @@ class UnstructuredResNet(nn.Module):
 
     Args:
         in_channels: C_in.
-        width: Channels of the EquivariantResNet before its stages, 64 in the paper.
-        copies: |G| of the EquivariantResNet.
+        width: Channels of the EquivariantResNet before its stages, 64 in Keller et al. 2022.
+        copies: |G|, the number of group elements of the EquivariantResNet.
         widths: Channels of each stage of the EquivariantResNet, as multiples of `width`.
         strides: Stride of each stage.
         blocks: Blocks of each stage.
@@ -261,8 +261,8 @@ class UnstructuredResNet(nn.Module):
 class UnstructuredMLP(nn.Module):
     """A plain MLP for comparison with translation-equivariant networks. Its output is reshaped to a feature map.
 
-    In the paper (Appendix B), the layers have 784, 1024 and 2048 outputs, and the 2048 are reshaped to 16 x 128. Here,
-    they become `out_dim` = 128 channels at 4 x 4 positions. The network is not equivariant to translations.
+    In Keller et al. 2022 (Appendix B), layers have 784, 1024 and 2048 outputs, and the last are reshaped to 16 x 128.
+    Here, they become `out_dim` = 128 channels at 4 x 4 positions. The network is not equivariant to translations.
 
     Args:
         in_features: C_in H W of the images.
@@ -295,7 +295,7 @@ def _norm(name: Norm2d, channels: int) -> nn.Module:
 
 
 def _stages(widths: Sequence[int], strides: Sequence[int], blocks: int) -> list[tuple[int, int]]:
-    """Return the channels, as multiples of `width`, and the stride of each block."""
+    """Return (channels / `width`, stride) for each block. Only the first block of a stage is strided."""
     if len(widths) != len(strides) or not widths:
         raise ValueError(f"Expected as many `strides` as `widths`, but got {list(strides)} and {list(widths)}.")
     firsts = zip(widths, strides, strict=True)

@@ -37,17 +37,17 @@ def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
 def hermite_gaussian_basis(
     kernel_size: int, effective_size: int, scales: Sequence[float] = (1.0,), rotations: int = 1
 ) -> list[Tensor]:
-    """Sample the basis at every scale and orientation.
+    """Sample Hermite polynomials times a Gaussian, the basis of Sosnovik et al. 2020, at each scale and orientation.
 
     Args:
         kernel_size: Width of the filters at the largest scale in pixels, odd.
-        effective_size: e, the number of orders. n and m go from 0 to e - 1, so there are e^2 functions.
+        effective_size: e. Each axis has polynomials of orders 0 to e - 1, so there are e^2 functions.
         scales: S standard deviations of the Gaussian in pixels, ascending, the first >= 1.
         rotations: R, 1 or 4. 4: quarter turns, counter-clockwise as an image is displayed.
 
     Returns:
-        For each scale a float64 tensor (R, e^2, k, k), where k is the width of the filters at this scale. Function m e
-        + n has order n along the vertical axis and m along the horizontal axis.
+        For each scale a float64 tensor (R, e^2, k, k), where k is the width of the filters at this scale. The function
+        with index m e + n has order n along the vertical axis and m along the horizontal axis.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -74,7 +74,7 @@ def hermite_gaussian_basis(
 
 
 def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
-    """Return the sampled factors l_n of psi_nm(x, y) = l_n(x) l_m(y): for each scale a float64 tensor (e, k)."""
+    """Sample the factors l_n of the basis functions l_n(x) l_m(y): for each scale a float64 tensor (e, k)."""
     sampled = [_lines(k, effective_size, scale) for k, scale in zip(supports(kernel_size, scales), scales, strict=True)]
     return [lines / sampled[0].norm(dim=1, keepdim=True) for lines in sampled]
 

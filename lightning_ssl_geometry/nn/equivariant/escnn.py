@@ -29,18 +29,18 @@ class EscnnBackbone(nn.Module):
     A regular field has one value for each of the K rotations. The attribute `out_dim` is C, the number of regular
     fields, and `group_shape` is (scales, rotations) = (1, K).
 
-    In eval mode, escnn's layers would cache their filters in buffers, which cannot be copied and become stale when
-    weights are loaded. Here, the attribute `training` of these layers is always true, so that they compute their
-    filters in every pass. Checkpoints with such buffers can be loaded.
+    The attribute `training` of escnn's layers is always true here, so that they compute their filters in every pass. In
+    eval mode, they would cache filters in buffers, which cannot be copied, and become stale when weights are loaded.
+    Checkpoints with such buffers can be loaded.
 
     escnn shares the sampled basis between all layers of equal shape in the process, so `network.double()` or `.cuda()`
     also moves the basis of other networks. If two networks differ in dtype or device, build their layers with
-    `recompute=True`. Conversion to SyncBatchNorm works if the only `SequentialModule` is the outermost module. It then
-    becomes a `torch.nn.Sequential` with the same layers and names.
+    `recompute=True`. An outermost `SequentialModule` is replaced by a `torch.nn.Sequential` with the same layers and
+    names. Conversion to SyncBatchNorm works if `network` has no other `SequentialModule`.
 
     Args:
-        network: An `escnn.nn.EquivariantModule`. Its `in_type` has only trivial representations, one per channel. Its
-            `out_type` has only regular representations of `escnn.gspaces.rot2dOnR2(n)`.
+        network: An `escnn.nn.EquivariantModule`. Its `in_type` must have only trivial representations, one per channel.
+            Its `out_type` must have only regular representations of `escnn.gspaces.rot2dOnR2(n)`.
 
     Raises:
         ImportError: If escnn is missing.
@@ -78,7 +78,7 @@ class EscnnBackbone(nn.Module):
 
 
 class EscnnCNN(EscnnBackbone):
-    """Keller et al.'s network for MNIST, built with escnn: convolutions over rotations, each with BatchNorm and ReLU.
+    """The MNIST network of Keller et al. 2022, built with escnn: convolutions, each with BatchNorm and ReLU.
 
     Layer i has 2^i * `width` regular fields, padding `kernel_size // 2` and no bias. The statistics of BatchNorm are
     over the batch, space and the rotations of a field. The filters are escnn's steerable filters, limited in frequency.
@@ -171,7 +171,7 @@ def _names(fields: Any) -> str:
 
 
 def _expanding(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the 2D layers that compute filters from their weights, by name."""
+    """Yield the names and modules of the 2D layers that compute filters from their weights."""
     _, enn = _escnn()
     kinds = (enn.R2Conv, enn.R2ConvTransposed, enn.TensorProductModule)
     return ((name, child) for name, child in module.named_modules(remove_duplicate=False) if isinstance(child, kinds))

@@ -10,9 +10,8 @@ convolution of Keller et al., Homomorphic Self-Supervised Learning, Eq. 4: :math
 quarter turn of the input turns the maps and moves them one index along the orientations, exactly. Downscaling the input
 moves the maps to smaller scales, up to the error of the sampled basis.
 
-In memory, the group axis of a feature map comes first and the channels last. So every z(g) is a batch of images with
-channels last, and batch norm and convolutions need no copy. If filters see all orientations, one convolution computes
-all group elements. Then the group axis is next to the channels in memory, and later layers need no copy either.
+In memory, the channels of a feature map come last. The group axis comes first, or next to the channels if filters have
+all orientations as input. So batch norm and convolutions need no copy.
 """
 
 __all__ = ["FilterBank", "FilterSettings", "GroupBatchNorm", "GroupConv2d", "LiftingConv2d", "PointwiseConv2d"]
@@ -54,11 +53,11 @@ class FilterBank:
         in_channels: Input channels for each group element.
         out_channels: Output channels for each group element.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
-        effective_size: e: a filter has e^2 weights for each group element that it sees.
+        effective_size: e. A filter has e^2 weights for each input channel and group element.
         scales: S scales, ascending, the first >= 1.
         rotations: R, the number of orientations: 1 or 4.
         stride: Stride of the convolution.
-        padding: Padding in pixels at the largest scale, less for smaller filters. None: `kernel_size // 2`.
+        padding: Padding in pixels at the largest scale. Smaller filters have less padding. None: `kernel_size // 2`.
         padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of the stride.
         bias: Whether to add a learned bias to each output channel.
 
@@ -90,10 +89,7 @@ class FilterBank:
 
 
 class _SteerableConv2d(nn.Module):
-    """Base class of LiftingConv2d and GroupConv2d: their weights, filters and convolution.
-
-    A filter of the `bank` sees `reach` group elements.
-    """
+    """Base class of LiftingConv2d and GroupConv2d. The input of each filter has `reach` group elements."""
 
     def __init__(self, bank: FilterBank, reach: int) -> None:
         super().__init__()
@@ -117,7 +113,7 @@ class _SteerableConv2d(nn.Module):
 
     @abstractmethod
     def filters(self) -> list[Tensor]:
-        """Return the filters, one tensor for each convolution that the layer computes."""
+        """Return the filters: one tensor for each convolution with which the layer is computed."""
 
     def extra_repr(self) -> str:
         names = ("kernel_size", "effective_size", "scales", "rotations", "stride", "padding", "padding_mode")
@@ -128,7 +124,7 @@ class _SteerableConv2d(nn.Module):
         return getattr(self, f"basis_{s}")
 
     def _convolve(self, x: Tensor, filters: Tensor) -> Tensor:
-        """Convolve images with filters of any width. The output size is that for width `kernel_size`."""
+        """Convolve images. Narrow filters get less padding, so that the output size is that for width `kernel_size`."""
         padding = self.padding - (self.kernel_size - filters.shape[-1]) // 2
         if padding < 0:
             x = x[..., -padding:padding, -padding:padding]
@@ -148,7 +144,7 @@ class LiftingConv2d(_SteerableConv2d):
         in_channels: C_in.
         out_channels: C_out.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
-        effective_size: e: a filter has e^2 weights.
+        effective_size: e. A filter has e^2 weights for each input channel.
         **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
@@ -176,7 +172,6 @@ class LiftingConv2d(_SteerableConv2d):
         ]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (N, C_in, H, W) to (N, C_out, |G|, H', W')."""
         if x.ndim != 4 or x.shape[1] != self.in_channels:
             raise ValueError(f"Expected `x` of shape (N, {self.in_channels}, H, W), but got {tuple(x.shape)}.")
         # A clone: with one channel any layout counts as channels last, but convolutions choose by the strides.
@@ -195,9 +190,9 @@ class GroupConv2d(_SteerableConv2d):
         in_channels: C_in.
         out_channels: C_out.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
-        effective_size: e: a filter has e^2 weights for each group element that it sees.
-        scale_size: Number of scales that a filter sees: its own and the next larger ones, or zeros beyond the largest.
-        rotation_size: Number of orientations that a filter sees: 1 (its own) or R (all, circularly).
+        effective_size: e. A filter has e^2 weights for each channel and group element of its input.
+        scale_size: Number of scales in a filter's input: its own and the next larger ones (else zeros).
+        rotation_size: Number of orientations in a filter's input: 1 (its own) or R = `rotations` (all).
         **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
@@ -229,19 +224,18 @@ class GroupConv2d(_SteerableConv2d):
             self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
     def filters(self) -> list[Tensor]:
-        """Return the filters of each group element, (C_out, C, k, k), where C counts all channels that a filter sees.
+        """Return the filters of each group element, (C_out, C, k, k). C is channels times group elements.
 
-        If orientations interact, one tensor contains the filters of all orientations at a scale.
+        With `rotation_size` > 1, one tensor contains the filters of all orientations at a scale.
         """
         return [filters for s in range(len(self.scales)) for filters in self._filters_at(s)]
 
     def forward(self, z: Tensor) -> Tensor:
-        """Map (N, C_in, |G|, H, W) to (N, C_out, |G|, H', W')."""
         order = len(self.scales) * self.rotations
         if z.ndim != 5 or z.shape[1:3] != (self.in_channels, order):
             wanted = f"(N, {self.in_channels}, {order}, H, W)"
             raise ValueError(f"Expected `z` of shape {wanted}, but got {tuple(z.shape)}.")
-        reached = self._reached_orientations(z) if self.rotation_size > 1 else self._reached_slices(z)
+        reached = self._all_orientations_inputs(z) if self.rotation_size > 1 else self._own_orientation_inputs(z)
         maps = [self._at_scale(s, images) for s, images in enumerate(reached)]
         return self._finish(_from_channels([m for at_scale in maps for m in at_scale], self.out_channels))
 
@@ -272,7 +266,7 @@ class GroupConv2d(_SteerableConv2d):
         return self._join([(weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:]) for weight, psi in pairs])
 
     def _weights_at(self, s: int) -> list[Tensor]:
-        """Return the weights (C_out, C, e^2) of each orientation at scale s. A filter sees C channels."""
+        """Return the weights (C_out, C, e^2) of each orientation at scale s. C is channels times group elements."""
         weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
         weight = weight[:, :, : len(self.scales) - s]  # only scales from s up
         return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]
@@ -280,22 +274,22 @@ class GroupConv2d(_SteerableConv2d):
     def _join(self, weights: list[Tensor]) -> list[Tensor]:
         return weights if self.rotation_size == 1 else [torch.cat(weights)]
 
-    def _reached_slices(self, z: Tensor) -> list[list[Tensor]]:
-        """Return the inputs for each scale and orientation: maps of this orientation, at this scale and larger ones."""
+    def _own_orientation_inputs(self, z: Tensor) -> list[list[Tensor]]:
+        """Return, for each scale and orientation, the images at this and the next larger scales as channels."""
         slices = _slices(z).split(len(z))
         reached = [slices[k :: self.rotations][: self.scale_size] for k in range(len(slices))]
         images = [seen[0] if len(seen) == 1 else torch.cat(seen, dim=1) for seen in reached]
         return [images[k : k + self.rotations] for k in range(0, len(images), self.rotations)]
 
-    def _reached_orientations(self, z: Tensor) -> list[list[Tensor]]:
-        """Return the input for each scale: maps of all orientations, at this scale and larger ones, as channels."""
+    def _all_orientations_inputs(self, z: Tensor) -> list[list[Tensor]]:
+        """Return, for each scale, the images of all orientations at this and the next larger scales as channels."""
         z = z.permute(0, 3, 4, 2, 1).unflatten(3, (len(self.scales), self.rotations))  # (N, H, W, S, R, C_in)
         windows = [z[:, :, :, s : s + self.scale_size] for s in range(len(self.scales))]
         return [[window.flatten(3).permute(0, 3, 1, 2)] for window in windows]
 
 
 class PointwiseConv2d(nn.Conv2d):
-    """A 1x1 convolution without bias that mixes the channels, equally for every group element.
+    """A 1x1 convolution without bias. All group elements have the same weights.
 
     Args:
         in_channels: C_in.
@@ -315,7 +309,6 @@ class GroupBatchNorm(nn.BatchNorm2d):
     """Batch norm of (N, C, |G|, H, W). Each channel has one mean and variance over samples, group and space."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """Normalise (N, C, |G|, H, W)."""
         if z.permute(0, 3, 4, 2, 1).is_contiguous():  # group next to channels: as columns
             maps = super().forward(z.permute(0, 1, 3, 4, 2).flatten(3))
             return maps.unflatten(3, (z.shape[4], z.shape[2])).permute(0, 1, 4, 2, 3)
@@ -323,7 +316,7 @@ class GroupBatchNorm(nn.BatchNorm2d):
 
 
 def _per_slice(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """Apply a function of images (M, C, H, W) to the maps of all group elements."""
+    """Apply a function of images (M, C, H, W) to z (N, C, |G|, H, W), with M = |G| N."""
     maps = function(_slices(z))  # one batch, so the order of samples must not matter
     return maps.unflatten(0, (z.shape[2], z.shape[0])).permute(1, 2, 0, 3, 4)
 
@@ -334,6 +327,6 @@ def _slices(z: Tensor) -> Tensor:
 
 
 def _from_channels(maps: list[Tensor], channels: int) -> Tensor:
-    """Join maps (N, k C, H, W), each of k >= 1 group elements, to (N, C, |G|, H, W)."""
+    """Join maps (N, k C, H, W), which have k >= 1 group elements each, to one map (N, C, |G|, H, W)."""
     slices = [at.unflatten(1, (-1, channels)).permute(1, 0, 3, 4, 2) for at in maps]  # (.., N, H, W, C)
     return (slices[0] if len(slices) == 1 else torch.cat(slices)).permute(1, 4, 0, 2, 3)

@@ -30,7 +30,6 @@ class GroupPool(nn.Module):
         self.mode = mode
 
     def forward(self, z: Tensor) -> Tensor:
-        """Map (N, C, |G|, H, W) to (N, C)."""
         if z.ndim not in (2, 4, 5):
             wanted = "(N, C, |G|, H, W), (N, C, H, W) or (N, D)"
             raise ValueError(f"Expected `z` of shape {wanted}, but got {tuple(z.shape)}.")
@@ -40,7 +39,7 @@ class GroupPool(nn.Module):
 
 
 class GroupClassifier(nn.Module):
-    """Keller et al.'s classifier for CIFAR-10: maximum over the group, batch norm, ReLU, mean over space, linear layer.
+    """Maximum over the group, batch norm, ReLU, mean over space, linear layer, as in Keller et al. 2022 for CIFAR-10.
 
     Args:
         channels: C.
@@ -59,10 +58,10 @@ class GroupClassifier(nn.Module):
 
 
 class GroupConvClassifier(nn.Module):
-    """Keller et al.'s classifier for MNIST: group convolution, maximum over the group, mean over space, linear layer.
+    """Group convolution, maximum over the group, mean over space, linear layer, as in Keller et al. 2022 for MNIST.
 
-    See Appendix B. The convolution has kernel size 7, effective size 3, stride 2 and no padding, which reduces maps of
-    7 or 8 pixels to one pixel. For smaller maps, use :class:`GroupClassifier`.
+    The convolution (Appendix B) has kernel size 7, effective size 3, stride 2 and no padding, which reduces maps of 7
+    or 8 pixels to one pixel. For smaller maps, use :class:`GroupClassifier`.
 
     Args:
         channels: C.

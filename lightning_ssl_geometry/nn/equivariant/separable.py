@@ -22,7 +22,9 @@ FEWER, THIN = 2.0, 2
 def pays(
     in_channels: int, out_channels: int, effective_size: int, support: int, size: list[int], out_size: list[int]
 ) -> bool:
-    """Return whether :func:`separable_conv2d` takes at most 1 / FEWER of a convolution's multiplications.
+    """Return whether an ordinary convolution takes at least `FEWER` times the multiplications of separable_conv2d.
+
+    `support` is the width of the filters, `size` and `out_size` are height and width of the input and the output.
 
     >>> pays(64, 128, 3, 7, [15, 15], [8, 8]), pays(1, 32, 3, 7, [29, 29], [29, 29])
     (True, False)
@@ -37,7 +39,7 @@ def pays(
 def line_matrices(lines: Tensor, size: int, out_size: int, stride: int, padding: int, circular: bool) -> Tensor:
     """Return matrices (e, `out_size`, `size`) that convolve a line of pixels with the e filters `lines` (e, k).
 
-    A negative `padding` crops the line. If `circular` is false, the padding is zeros.
+    A line has `size` pixels. A negative `padding` crops it. If `circular` is false, the padding is zeros.
 
     >>> line_matrices(torch.tensor([[1.0, 2.0, 3.0]]), 4, 2, 2, 1, circular=True)
     tensor([[[2., 3., 0., 1.],
@@ -51,13 +53,13 @@ def line_matrices(lines: Tensor, size: int, out_size: int, stride: int, padding:
 
 
 def separable_conv2d(x: Tensor, weight: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Convolve images (N, C_in, H, W) to (N, C_out, H', W').
+    """Convolve images (N, C_in, H, W) with separable filters to (N, C_out, H', W'), by matrix products.
 
     Args:
-        x: The images. Channels last in memory is fastest.
-        weight: Coefficients (C_out, C_in, e^2) of the filters. The coefficient of l_n(x) l_m(y) has the index m e + n.
-        rows: Matrices (e, H', H) that convolve along the vertical axis.
-        columns: Matrices (e, W', W) that convolve along the horizontal axis.
+        x: The images. The memory format channels last is fastest.
+        weight: Coefficients (C_out, C_in, e^2) of the basis functions l_n(x) l_m(y), which have the index m e + n.
+        rows: Matrices (e, H', H) of :func:`line_matrices` for the vertical axis.
+        columns: Matrices (e, W', W) of :func:`line_matrices` for the horizontal axis.
     """
     (n, channels, h, w), e, out_channels = x.shape, len(rows), len(weight)
     out_h, out_w = rows.shape[1], columns.shape[1]
@@ -77,7 +79,7 @@ def separable_conv2d(x: Tensor, weight: Tensor, rows: Tensor, columns: Tensor) -
 
 
 def turn(weight: Tensor, times: int) -> Tensor:
-    """Turn filters with coefficients (..., e^2). A quarter turn maps l_n(x) l_m(y) to (-1)^m l_m(x) l_n(y)."""
+    """Turn filters with coefficients (..., e^2) by quarter turns: l_n(x) l_m(y) becomes (-1)^m l_m(x) l_n(y)."""
     e = round(weight.shape[-1] ** 0.5)
     sign = (-1.0) ** torch.arange(e, device=weight.device)
     weight = weight.unflatten(-1, (e, e))
@@ -89,7 +91,7 @@ def turn(weight: Tensor, times: int) -> Tensor:
 def _multiplications(
     in_channels: int, out_channels: int, effective_size: int, size: list[int], out_size: list[int]
 ) -> tuple[int, int]:
-    """Return the multiplications per sample, with the weights before `rows` and after `rows`."""
+    """Count the multiplications per image, with the weights applied before `rows` and after `rows`."""
     (h, w), (out_h, out_w), e = size, out_size, effective_size
     columns = THIN * e * h * out_w * w * in_channels
     before = h * out_w * e * (e * in_channels + THIN * out_h) * out_channels
