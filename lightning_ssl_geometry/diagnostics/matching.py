@@ -34,13 +34,13 @@ _of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batc
 
 
 class MeanCorrelationCoefficient(Diagnostic):
-    """Mean correlation coefficient (MCC) between single outputs of the projector and single latents.
+    """Mean correlation coefficient (MCC) between the outputs z of the projector and the latents of synthetic data.
 
-    Observes the first view of z (V, N, P) and of latent (V, N, d), and content (d,), true for content latents. Outputs
-    and latents are matched one to one such that the sum of their absolute correlations is largest. The results are in
-    [0, 1]. At 1, z equals the latents up to order, signs and scales. Constant outputs give 0, unrelated outputs about
-    sqrt(2 log(P) / N). NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2), `compute`
-    O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
+    Each output is matched to at most one latent, such that the sum of the absolute correlations is largest. Results in
+    [0, 1]: the `mean` over all matched latents, and the means over those of one kind, `content` and `style`. At 1, z
+    equals the latents up to order, signs and scales. Constant outputs give 0, unrelated outputs about sqrt(2 log(P) /
+    N) for P outputs and N samples. All are NaN below 3 samples or if a value is not finite. An update costs O(N (P +
+    d)^2) for d latents, `compute` O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
     """
 
     section = "content_style"
@@ -78,7 +78,10 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.add_sums("moments", shape=(0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
-        """Observe z (V, N, P), latent (V, N, d) and content (d,)."""
+        """Add z (V, N, P) and latent (V, N, d): V views, N samples, P outputs, d latents; only the first view is used.
+
+        `content` (d,) is true for content latents and false for style latents.
+        """
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         self._content = content
@@ -86,7 +89,6 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean` over all matched latents, and the means `content` and `style` over those of each kind."""
         self.require(self.moments.numel(), "samples")
         kinds = [("content", self._content), ("style", ~self._content)]
         if not self.moments.isfinite().all() or self.moments[0, 0] < _LEAST:
@@ -118,19 +120,21 @@ def _share(kind: str, other: str) -> Quantity:
 
 
 class TemperatureOrder(Diagnostic):
-    r"""Whether outputs that hold content have lower temperatures than outputs that hold style, tau_c < tau_s.
+    r"""Whether outputs for content have lower temperatures than outputs for style (Rusak et al. 2022, Section 4.1, Prop.
+    3).
 
-    Rusak et al. (2022), Section 4.1 and Proposition 3. Observes the first view of z (V, N, P) and of latent (V, N, d);
-    content (d,), true for content latents; index; and temperature (P,) at the last update. On half of the samples,
-    chosen by a hash of (seed, index), linear maps from the latents of each kind to each output are fitted. An output
-    belongs to the kind that explains more of its variance. Constant outputs belong to neither. Results:
+    For losses with one temperature tau per output of the projector, and data with known latents. On half of the
+    samples, chosen by a hash of `seed` and the position in the data set, two linear maps to each output are fitted: one
+    from the content latents and one from the style latents. An output belongs to the kind of latents that explains more
+    of its variance. Constant outputs belong to neither. Results:
 
-    - `auc` in [0, 1]: share of the pairs of a content and a style output with :math:`\tau_c < \tau_s`; ties count half.
+    - `auc` in [0, 1]: share of the pairs of a content and a style output with :math:`\tau_c < \tau_s`; equal ones count
+      half.
     - `content_share`, `style_share` <= 1: adjusted R^2 of a kind's outputs from its latents, on the other half.
-    - `content_outputs` in [0, P]: the number of outputs that belong to content.
+    - `content_outputs` in [0, P]: the number of the P outputs that belong to content.
 
     All are NaN if a half has too few samples, or a value is not finite. `auc` is also NaN if a kind has no output. An
-    update costs O(N (P + d)^2), `compute` O(d^3).
+    update of N samples with d latents costs O(N (P + d)^2), `compute` O(d^3).
 
     Args:
         seed: Determines on which half of the samples the maps are fitted.
@@ -175,7 +179,11 @@ class TemperatureOrder(Diagnostic):
         self.add_sums("moments", shape=(2, 0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
-        """Observe z (V, N, P), latent (V, N, d), content (d,), index (N,) and temperature (P,)."""
+        """Add z (V, N, P) and latent (V, N, d): V views, N samples, P outputs, d latents; only the first view is used.
+
+        `content` (d,) is true for content latents. `index` (N,) holds the positions of the samples in the data set. The
+        last `temperature` (P,) counts.
+        """
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         shaped("N,", {"N": z.shape[1]}, index=index)
@@ -186,7 +194,6 @@ class TemperatureOrder(Diagnostic):
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `auc`, `content_share`, `style_share` and `content_outputs`."""
         self.require(self.moments.numel(), "samples")
         first, second = self.moments
         here = [self._explained(first, first, kind) for kind in (self._content, ~self._content)]
