@@ -89,9 +89,9 @@ class Moments(Diagnostic):
 class SampledRows(Diagnostic):
     """Base class of diagnostics that keep a fixed number of samples and compare them with each other.
 
-    Each sample has a hash, computed from `seed` and its position in the data set. The samples with the smallest hashes
-    are kept. The choice does not depend on batches, order or ranks. A repeated sample counts once. A subclass calls
-    :meth:`offer` in `update` and :meth:`rows` in `compute`.
+    The samples with the smallest hash of `seed` and position in the data set are kept. The choice does not depend on
+    batches, order or ranks. A repeated sample counts once. A subclass calls :meth:`offer` in `update` and :meth:`rows`
+    in `compute`.
 
     Args:
         columns: Names of the tensors that are kept for each sample, such as ("h", "z").

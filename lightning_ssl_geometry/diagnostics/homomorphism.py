@@ -26,18 +26,18 @@ _STREAM = 0x10559A9  # makes the draws differ from others by (seed, index)
 
 
 class LossGap(SampledRows):
-    """Compares the A-SSL loss on transformed images with the H-SSL loss on fibers of the originals (Keller et al. 2022).
+    """Compares the A-SSL loss of transformed images with the H-SSL loss of fibers of the images (Keller et al. 2022).
 
     A fiber is the feature vector at one group element of the feature map. Two group elements g are drawn for each
     sample. A-SSL (augmentation-based, Eq. 2 of Keller et al.) transforms the image by each g, and compares the fibers
-    of both feature maps at one element g_0. H-SSL (homomorphic, Eq. 3) compares two fibers of the original image: those
-    at g^-1 g_0 for both g. The losses are equal if the network is equivariant (Section 3). Rotations are quarter turns.
-    Translations are multiples of the stride, and at most a fifth of the map. Scales are those of the group, relative to
-    the smallest.
+    of both feature maps at one element g_0. H-SSL (homomorphic, Eq. 3) compares two fibers of the original image, at
+    g^-1 g_0 for each g. The losses are equal if the network is equivariant (Section 3). Rotations are quarter turns.
+    Translations are multiples of the stride, and at most a fifth of the map. Scales are relative to the group's
+    smallest scale.
 
-    Results: the losses `a_ssl` and `h_ssl`; their `difference`, A-SSL minus H-SSL; and `similarity` in [-1, 1], the
-    mean cosine between the embeddings of A-SSL and of H-SSL for the same g. An update costs 3 forward passes in eval
-    mode. The weights should stay constant.
+    Results: the losses `a_ssl` and `h_ssl`; `difference`, A-SSL minus H-SSL; and `similarity` in [-1, 1], the mean
+    cosine between the embeddings of A-SSL and of H-SSL for the same g. An update costs 3 forward passes in eval mode.
+    The weights should stay constant.
 
     Args:
         group: "rotation", "translation" or "scale".

@@ -195,15 +195,14 @@ class LieGenerator(SampledRows):
 
 
 class RotationRank(SampledRows):
-    """Rank of the rotations of an image, in pixels and in h, for several largest angles (Cosentino et al. 2022, Fig. 10).
+    """Rank of the rotations of an image, in pixels and in h, for several largest angles (Cosentino et al. 2022).
 
     Each kept image is rotated `count` times, by angles uniform in [0, largest angle]. The rank is the number of
-    directions that these rotations span, averaged over images (Prop. 4.2 of Cosentino et al.). It is in [0, min(`count`
-    - 1, D)], where D is the number of pixel values or the dimension of h. Results, each (R,) for R = len(ranges), or a
-    scalar if R = 1: `angles`, the largest angles; `pixels` and `h`, the ranks. For pixels, the paper uses one-hot
-    images. The encoder runs in eval mode; its weights must not change between updates. Memory: `contrast_size` images.
-    For each largest angle, `compute` costs `contrast_size` times `count` forward passes and `contrast_size` SVDs of
-    matrices (count, D).
+    directions that these rotations span, averaged over images (Fig. 10, Prop. 4.2). It is in [0, min(`count` - 1, D)]
+    for D pixel values or D dimensions of h. Results, each (R,) for R largest angles, or a scalar if R = 1: `angles`,
+    the largest angles; `pixels` and `h`, the ranks. For pixels, the paper uses one-hot images. The encoder runs in eval
+    mode; its weights must not change between updates. Memory: `contrast_size` images. For each largest angle, `compute`
+    costs `contrast_size` times `count` forward passes and `contrast_size` SVDs of matrices (count, D).
 
     Args:
         ranges: The largest angles, in degrees, each > 0.

@@ -120,16 +120,14 @@ def _share(kind: str, other: str) -> Quantity:
 
 
 class TemperatureOrder(Diagnostic):
-    r"""Whether outputs for content have lower temperatures than outputs for style (Rusak et al. 2022, Section 4.1, Prop.
-    3).
+    r"""Whether outputs for content have lower temperatures than outputs for style (Rusak et al. 2022, Prop. 3).
 
-    For losses with one temperature tau per output of the projector, and data with known latents. On half of the
-    samples, chosen by a hash of `seed` and the position in the data set, two linear maps to each output are fitted: one
-    from the content latents and one from the style latents. An output belongs to the kind of latents that explains more
-    of its variance. Constant outputs belong to neither. Results:
+    For losses with one temperature tau per output of the projector, and data with known latents (Section 4.1 of Rusak
+    et al.). On half of the samples, chosen by a hash of `seed` and the position in the data set, each output is fitted
+    by a linear map of the content latents, and by one of the style latents. It belongs to the kind of latents that
+    explains more of its variance, or to neither kind if it is constant. Results:
 
-    - `auc` in [0, 1]: share of the pairs of a content and a style output with :math:`\tau_c < \tau_s`; equal ones count
-      half.
+    - `auc` in [0, 1]: share of the pairs of a content and a style output with :math:`\tau_c < \tau_s`; ties count half.
     - `content_share`, `style_share` <= 1: adjusted R^2 of a kind's outputs from its latents, on the other half.
     - `content_outputs` in [0, P]: the number of the P outputs that belong to content.
 
