@@ -48,11 +48,11 @@ class Moments(Diagnostic):
         self.add_sums("outer", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Add N rows h (N, D) with D dimensions, or V N rows h (V, N, D) for V views of N samples."""
+        """Add N rows: h (N, D) with D dimensions. For h (V, N, D) with V views of N samples, add V N rows."""
         self._add(h)
 
     def add_differences(self, h: Tensor) -> None:
-        """Add one row h2 - h1 per sample, for the first two views h1 and h2 of h (N samples, V >= 2 views, D)."""
+        """Add a row h2 - h1 for each of N samples: h (N, V, D) with V >= 2 views, of which h1 and h2 are the first."""
         pair = h[:, :2].double()
         self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
 
@@ -89,9 +89,8 @@ class Moments(Diagnostic):
 class SampledRows(Diagnostic):
     """Base class of diagnostics that keep a fixed number of samples and compare them with each other.
 
-    The samples with the smallest hash of `seed` and position in the data set are kept. The choice does not depend on
-    batches, order or ranks. A repeated sample counts once. A subclass calls :meth:`offer` in `update` and :meth:`rows`
-    in `compute`.
+    The samples with the smallest hash of `seed` and position in the data set are kept. Batches, order and ranks do not
+    matter, and a repeated sample counts once. Subclasses call :meth:`offer` in `update` and :meth:`rows` in `compute`.
 
     Args:
         columns: Names of the tensors that are kept for each sample, such as ("h", "z").
@@ -125,7 +124,7 @@ class SampledRows(Diagnostic):
         self.key = [keys[chosen]]
 
     def rows(self) -> dict[str, Tensor]:
-        """Return {column: its rows for the n >= 2 kept samples}. The order does not depend on the order of updates."""
+        """Return {name of a column: its rows for the n >= 2 kept samples}. Updates do not influence the order."""
         chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
         self.require(len(chosen), "samples", least=2)
         return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
@@ -149,7 +148,7 @@ class SampledEmbeddings(SampledRows):
         super().__init__(("z",), contrast_size, seed)
 
     def update(self, z: Tensor, index: Tensor) -> None:
-        """Add z (V, N, P): V views, N samples, P dimensions, or (N, P); index (N,): positions in the data set."""
+        """Add z (V, N, P), or (N, P): V views, N samples, P dimensions; index (N,): positions in the data set."""
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z))
 
     def sample(self) -> Tensor:
@@ -157,7 +156,7 @@ class SampledEmbeddings(SampledRows):
         return self.rows()["z"].transpose(0, 1)
 
     def pairs(self) -> Tensor:
-        """Return z (2, n, P) of the first two views of the n >= 2 kept samples; a ValueError if there is one view."""
+        """Return z (2, n, P) of the first two views of the n >= 2 kept samples. One view raises a ValueError."""
         z = self.sample()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for {type(self).__name__}, but got {len(z)}.")
@@ -165,7 +164,7 @@ class SampledEmbeddings(SampledRows):
 
 
 class ComparedRows(SampledRows):
-    """Base class of diagnostics that compare samples with what the same samples were at earlier calls of `compute`.
+    """Base class of diagnostics that compare the state of samples with their state at earlier calls of `compute`.
 
     A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. The remembered tensors are in CPU memory.
     `reset` does not delete them. A checkpoint does not contain them.
@@ -181,10 +180,10 @@ class ComparedRows(SampledRows):
         self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns, which `reset` keeps
 
     def earlier(self, readout: str, sample: Tensor) -> dict[str, Tensor] | None:
-        """Return the tensors remembered by the "first" or by the "last" earlier `compute`; None before any `compute`.
+        """Return the tensors that :meth:`remember` got in an earlier `compute`, or None if there was none.
 
-        `readout` is "first" or "last". A ValueError is raised if that `compute` had other samples than `sample` (n,),
-        the present positions in the data set.
+        `readout` says which: "first", or "last" for the previous one. A ValueError is raised if the samples of that
+        `compute` were not those at the positions `sample` (n,) in the data set.
         """
         then, now = self._kept.get(readout), sample.cpu()
         if then is not None and not torch.equal(then["sample"], now):
@@ -213,10 +212,7 @@ class ComparedRows(SampledRows):
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
-    """Transpose `value` (V, N, dim), V views of N samples, to (N, V, dim).
-
-    A ValueError, in which `value` is called `name`, is raised if the shape differs or V is less than `views`.
-    """
+    """Transpose V >= `views` views of N samples, (V, N, dim), to (N, V, dim). Others raise a ValueError."""
     if value.ndim != 3 or len(value) < views:
         wanted = f" with V >= {views} views" if views > 1 else ""
         raise ValueError(f"Expected `{name}` of shape (V, N, dim){wanted}, but got {tuple(value.shape)}.")

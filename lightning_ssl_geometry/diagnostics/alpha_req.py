@@ -28,8 +28,8 @@ class AlphaReQ(Moments):
 
     Observes h: N samples with D dimensions. Results: `alpha` >= 0, the exponent; `r2` <= 1, the quality of the fit; and
     `first` and `last`, the indices between which the power law was fitted. Compare exponents only if these indices are
-    the same. `alpha` and `r2` are NaN if an eigenvalue at these indices is only a rounding error. An update costs O(N
-    D^2), `compute` O(D^3). Equation: :func:`functional.alpha_req`.
+    the same. `alpha` and `r2` are NaN if an eigenvalue at these indices is only a rounding error. An update costs
+    O(N D^2), `compute` O(D^3). Equation: :func:`functional.alpha_req`.
 
     Args:
         first: First index i of the fit, counted from 1. None: :func:`functional.alpha_req.fit_range` chooses it.

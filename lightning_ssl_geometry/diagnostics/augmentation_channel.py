@@ -49,10 +49,11 @@ class NonEmptyProbability(Diagnostic):
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
 
-    The policy P(T | X) gives each of K augmentations T of an image X a probability. A view of an image is empty if all
-    of its pixels have the darkest value of the image. Results in [0, 1]: `learned`, the probability under the policy,
-    and `uniform`, the probability if all augmentations were equally likely. An image with only empty views counts as 0,
-    with a warning. Both are NaN if all images are of this kind. Cost: O(N K) for N images.
+    The policy P(T | X) gives each of K augmentations T of an image X a probability. Observes images, log_policy, the
+    logarithm of P(T | X), and `family`, the augmentations, such as a `CropFamily`. A view is empty if all of its pixels
+    have the darkest value of the image. Results in [0, 1]: `learned`, the probability under the policy, and `uniform`,
+    the probability if all augmentations were equally likely. An image with only empty views counts as 0, with a
+    warning. Both are NaN if all images have only empty views. Cost: O(N K) for N images.
     """
 
     section = "channel"
@@ -88,10 +89,7 @@ class NonEmptyProbability(Diagnostic):
         self.add_sums("learned", "uniform", "samples", "blank")
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family) -> None:
-        """Add image (N, C, H, W), log_policy (N, K), and the K augmentations `family`, such as a `CropFamily`.
-
-        `log_policy` is the logarithm of the policy: for each of N images, one value for each augmentation.
-        """
+        """Add image (N, C, H, W), log_policy (N, K), the log-probabilities of K augmentations, and `family`."""
         filled = ~family.empty(image)  # (N, K)
         shaped("N, K", dict(zip("NK", filled.shape, strict=True)), log_policy=log_policy)
         self.learned += (_probability(log_policy) * filled).sum()
@@ -148,8 +146,9 @@ class PolicyEntropy(Diagnostic):
 class PolicyMaps(SampledRows):
     """Some images X, and a map of the policy P(T | X) over augmentations T for each (Koyama et al. 2021, Fig. 3).
 
-    The K augmentations must form a grid. Results: `image` (count, H, W), the mean over the channels, and `probability`
-    (count, rows, columns), the policy on the grid. Memory: O(count (C H W + K)).
+    Observes images, index, log_policy, the logarithm of P(T | X), and `family`, the K augmentations, which must form a
+    grid. Results: `image` (count, H, W), the mean over the channels, and `probability` (count, rows, columns), the
+    policy on the grid. Memory: O(count (C H W + K)).
 
     Args:
         count: Number of images kept, >= 2.
@@ -176,10 +175,7 @@ class PolicyMaps(SampledRows):
         super().__init__(("image", "probability"), count, seed)
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family, index: Tensor) -> None:
-        """Add image (N, C, H, W), log_policy (N, K), the logarithm of the policy, `family` and index (N,).
-
-        `family` is the set of K augmentations. `index` holds the positions of the N images in the data set.
-        """
+        """Add image (N, C, H, W), log_policy (N, K) for the K augmentations `family`, and index (N,)."""
         if family.grid is None:
             raise ValueError(f"Expected `family` with a grid of its members, but got {type(family).__name__}.")
         shaped("N, K", {"K": math.prod(family.grid)}, log_policy=log_policy)
@@ -193,9 +189,9 @@ class PolicyMaps(SampledRows):
 class PairSimilarity(SampledRows):
     r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of images x, x' (Koyama et al. 2021, Fig. 8).
 
-    z(x) is the embedding of image x without augmentation, scaled to length 1. The result has shape (quantiles,) and is
-    ascending, in [0, 1]. It is NaN if all embeddings are 0 or a value is not finite. Memory: O(contrast_size P) for P
-    dimensions. `compute` costs O(contrast_size^2 P).
+    z(x) is the embedding of image x without augmentation, scaled to length 1. The result (quantiles,) is ascending, in
+    [0, 1]. Each value is that of one pair, without interpolation. It is NaN if all embeddings are 0 or one is not
+    finite. Memory: O(contrast_size P) for P dimensions. `compute` costs O(contrast_size^2 P).
 
     Args:
         quantiles: Number of quantiles, >= 2, evenly spaced from the minimum to the maximum.
@@ -232,7 +228,6 @@ class PairSimilarity(SampledRows):
         self.offer(index, z=z_image)
 
     def compute(self) -> Tensor:
-        """Return the quantiles, (quantiles,). Each is the similarity of one pair; there is no interpolation."""
         z = directions(self, self.rows()["z"], "z_image")
         first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
         similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16

@@ -34,7 +34,7 @@ class CKADrift(ComparedRows):
     `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. Results: `first`, the similarity to the first call of
     `compute`, and `last`, the similarity to the previous call. Both are in [0, 1], where 1 means equal up to rotation
     and scale. Both are NaN at the first call, and if all representations are equal or not finite. A ValueError is
-    raised if the samples differ from those of the first call. The monitor's stages "val", "test" and "probe" repeat the
+    raised if the samples differ from those of the first call; the monitor's stages "val", "test" and "probe" repeat the
     same samples. `reset` keeps the earlier representations, but a checkpoint does not contain them. Memory (CPU):
     O(contrast_size D). `compute` costs O(contrast_size D min(contrast_size, D)). Equation:
     :func:`functional.linear_cka`.
@@ -72,7 +72,7 @@ class CKADrift(ComparedRows):
         self.unbiased = unbiased
 
     def update(self, h: Tensor, index: Tensor) -> None:
-        """Add h (V, N, D): V views, N samples, D dimensions, or (N, D); index (N,): positions in the data set."""
+        """Add h (V, N, D), or (N, D): V views, N samples, D dimensions; index (N,): positions in the data set."""
         self.offer(index, h=h[0] if h.ndim == 3 else h, sample=index)
 
     def compute(self) -> dict[str, Tensor]:

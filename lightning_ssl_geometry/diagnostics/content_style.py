@@ -53,16 +53,15 @@ class GradientSpectrum(Moments):
     covariance of the difference between the views. Results:
 
     - `singular_values` (D,), descending: the singular values of Sigma_x - Sigma_x~ (Eq. 5 of Rusak et al.).
-    - `ratio` (D,), ascending: variance of the difference divided by the variance of the first view, by direction. 0:
-      exact content. 2: independent views. Directions without variance are NaN and come last.
-    - `content_dimension`, from 0 to D - 1 (Prop. 2): the number of ratios before the largest jump. A jump is the factor
-      from one ratio to the next.
+    - `ratio` (D,), ascending: variance of the difference divided by variance of the first view, by direction. It is 0
+      for exact content, and 2 for independent views. Directions without variance are NaN and come last.
+    - `content_dimension`, from 0 to D - 1 (Prop. 2): the number of ratios before the largest factor between neighbours.
 
     All are NaN if all rows of h are equal up to rounding or not finite. Memory: O(D^2). An update costs O(N D^2) for N
     samples, `compute` O(D^3). Equations: :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
 
     Args:
-        min_ratio: Smallest jump, > 1, that separates content from style. Below it, `content_dimension` is 0.
+        min_ratio: Smallest factor, > 1, that separates content from style. Below it, `content_dimension` is 0.
         eps: Ratios below `eps` > 0 are rounding errors and count as `eps`.
     """
 
@@ -142,9 +141,8 @@ class LossTerms(SampledEmbeddings):
 
     Observes the first two views of z, with P dimensions, and index. `align` is minus the mean similarity of the two
     views of a sample. `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples.
-    `total` is the sum of both. If the loss normalises z, all are NaN if all embeddings are 0 or a value is not finite.
-    Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
-    :func:`functional.alignment_uniformity_terms`.
+    `total` is their sum. If the loss normalises z, all are NaN if all of z is 0 or a value is not finite. Memory:
+    O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.alignment_uniformity_terms`.
 
     Args:
         loss: A loss with fixed temperatures (one, or one per dimension) and with anchors and negatives from view 1,
@@ -266,14 +264,13 @@ class DimensionTemperature(Diagnostic):
 class OutputWeights(Diagnostic):
     """Mean absolute weight of each output of a layer at the last update (Rusak et al. 2022, Appendix E, Fig. 4).
 
-    If no loss depends on an output, weight decay drives its weights to 0. The result `weight` has one value >= 0 per
-    output. With `split`, `used` is its mean over the first `split` outputs, and `unused` its mean over the other
-    outputs. The paper plots the sum over inputs instead of the mean. The cost does not depend on the number of samples.
+    If no loss depends on an output, weight decay drives its weights to 0. `weight` (outputs,) has one value >= 0 per
+    output. If `split` is given, `used` is the mean of the first `split` values, and `unused` the mean of the others.
+    The paper plots the sum over inputs instead of the mean. The cost does not depend on the number of samples.
 
     Args:
         layer: Dotted name of a layer of the encoder, such as "backbone.layer4.2.conv3". Its weight needs >= 2 axes.
-        split: Number of outputs that the loss uses, if it uses only the first ones. It must be >= 1 and less than the
-            number of outputs. None: the loss uses all of them.
+        split: Number of outputs, >= 1, that the loss uses if it uses only the first ones. None: the loss uses all.
     """
 
     section = "content_style"

@@ -21,11 +21,10 @@ class Diagnostic(Metric):
     in `update` and too few samples in `compute` raise a ValueError.
 
     Attributes:
-        section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a heading of its own.
+        section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a new heading.
         quantities: Maps each key of the dict that `compute` returns to a description. The key of a single result is "".
-        prefers: Maps an argument of `update` to the name of other data, which replace it in training steps that have
-            them. None means {"h": "fibers"} if `update` takes `h` and `projector`, else {}. Fibers are the projector's
-            inputs.
+        prefers: Maps an argument of `update` to the name of the data that replace it in training steps, if there are
+            any. None: {"h": "fibers"}, the projector's inputs, if `update` takes `h` and `projector`, else {}.
     """
 
     section: ClassVar[str] = "other"
@@ -67,7 +66,7 @@ class Diagnostic(Metric):
 
 
 class Standing:
-    """Reference to a network from `update` to `compute`, which checks that the network's weights do not change."""
+    """Keeps a network from `update` to `compute`, and checks that its weights do not change in between."""
 
     def __init__(self) -> None:
         self._held: tuple[nn.Module, ...] = ()  # in a tuple, so that it is not a submodule of the Metric

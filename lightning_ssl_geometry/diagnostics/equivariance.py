@@ -48,11 +48,10 @@ class EquivarianceError(Diagnostic):
 
     Args:
         group: "rotation", "translation" or "scale".
-        fill: Value of the pixels that enter at the border, one number or one per channel: black or the border's value,
-            after normalisation.
+        fill: Value, or one per channel, of pixels that enter at the border: that of black or of the border, normalised.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
-            :class:`functional.groups.equivariance.EquivarianceSettings`. Two names in `layers` that differ only in "."
-            and "_" raise a ValueError.
+            :class:`functional.groups.equivariance.EquivarianceSettings`. Names in `layers` must differ if "." becomes
+            "_".
     """
 
     section = "equivariance"
@@ -124,9 +123,9 @@ class InvarianceError(Diagnostic):
 
     T_g transforms an image by the group element g. Observes N images (N, C, H, W) and encoder, which maps images to h
     (N, D). Results: `elements` (E,), the error of each of E group elements, and their `mean`. Errors are >= 0. At 0, h
-    is invariant to the group. At 1, a transformed image is as far from the original as another image is. All are NaN if
-    h is the same for all images up to rounding, or not finite. The encoder runs in eval mode at each update; its
-    weights should not change between updates. Memory: O(D). An update costs 1 + E forward passes. Equation:
+    is invariant to the group. At 1, a transformed image is as far from the original as another image is. NaN if h is
+    the same for all images up to rounding, or not finite. The encoder runs in eval mode at each update; its weights
+    should not change between updates. Memory: O(D). An update costs 1 + E passes. Equation:
     :func:`functional.invariance_error`.
 
     Args:
@@ -134,8 +133,7 @@ class InvarianceError(Diagnostic):
         shift: Length of a translation in pixels, >= 1.
         factors: Scale factors, each > 0. The defaults are 1 / 1.75, 1 / 1.5 and 1 / 1.25, from Keller et al. 2022.
         circular: Whether pixels that a translation moves out of the image enter at the opposite border.
-        fill: Value of the pixels that enter at the border, one number or one per channel: black or the border's value,
-            after normalisation.
+        fill: Value, or one per channel, of pixels that enter at the border: that of black or of the border, normalised.
     """
 
     section = "equivariance"

@@ -30,10 +30,10 @@ class LossGap(SampledRows):
 
     A fiber is the feature vector at one group element of the feature map. Two group elements g are drawn for each
     sample. A-SSL (augmentation-based, Eq. 2 of Keller et al.) transforms the image by each g, and compares the fibers
-    of both feature maps at one element g_0. H-SSL (homomorphic, Eq. 3) compares two fibers of the original image, at
-    g^-1 g_0 for each g. The losses are equal if the network is equivariant (Section 3). Rotations are quarter turns.
-    Translations are multiples of the stride, and at most a fifth of the map. Scales are relative to the group's
-    smallest scale.
+    of both feature maps at one element g_0. H-SSL (homomorphic, Eq. 3) compares two fibers of the original image: the
+    fibers at g^-1 g_0 for each g. The losses are equal if the network is equivariant (Section 3). Rotations are quarter
+    turns. Translations are multiples of the stride, at most a fifth of the map. Scales are relative to the smallest of
+    the group.
 
     Results: the losses `a_ssl` and `h_ssl`; `difference`, A-SSL minus H-SSL; and `similarity` in [-1, 1], the mean
     cosine between the embeddings of A-SSL and of H-SSL for the same g. An update costs 3 forward passes in eval mode.
@@ -46,7 +46,7 @@ class LossGap(SampledRows):
         temperature: tau of both losses, > 0.
         contrast_size: Number of samples kept, >= 2. The losses depend on it.
         seed: Determines which samples are kept, and the group elements.
-        fill: Value of the pixels that enter the image at the border: black or the border's value, after normalisation.
+        fill: Value of the pixels that enter the image at the border: that of black or of the border, normalised.
     """
 
     section = "equivariance"
@@ -107,7 +107,7 @@ class LossGap(SampledRows):
         self.temperature, self.fill = temperature, fill
 
     def update(self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor) -> None:
-        """Add images (N, C, H, W) and index (N,), their positions in the data set. The projector embeds one fiber."""
+        """Add image (N, C, H, W), index (N,) and the networks: `projector` maps fibers (N, D) of the features to z."""
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
             maps, group = self._maps(feature_extractor, image)
             u = counter_uniform(self.seed, _STREAM, index, size=6)

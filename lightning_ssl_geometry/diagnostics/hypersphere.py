@@ -86,8 +86,8 @@ class _KernelMean(SampledEmbeddings):
 class GaussianPotential(_KernelMean):
     """Mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
-    Observes z, with P dimensions, and index. The value is in [0, 1]: 1 if all embeddings coincide. It is NaN if all
-    embeddings are 0 or one is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
+    Observes z, with P dimensions, and index. The value is in [0, 1]: 1 if all embeddings coincide, and NaN if all are 0
+    or one is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
     :func:`functional.gaussian_potential`.
 
     Args:
@@ -118,8 +118,8 @@ class GaussianPotential(_KernelMean):
 class Uniformity(_KernelMean):
     """Logarithm of the mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
-    Observes z, with P dimensions, and index. The value is at most 0: 0 if all embeddings coincide. It is NaN if all
-    embeddings are 0 or one is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
+    Observes z, with P dimensions, and index. The value is at most 0: 0 if all embeddings coincide, and NaN if all are 0
+    or one is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
     :func:`functional.uniformity`.
 
     Args:

@@ -39,11 +39,10 @@ class IntrinsicDimension(SampledRows):
 
     Observes index and the first view of h, with D dimensions. `two_nn` (Facco et al. 2017) uses the distances to the
     two nearest neighbours. `mle` (Levina & Bickel 2004) uses the distances to `neighbors` nearest neighbours. Both are
-    >= 0 and not bounded by D. High dimensions need many samples; otherwise both values are too low. Representations
-    that coincide up to rounding count as one point. Both values are NaN if an entry is not finite or fewer than 20
-    points are distinct. `mle` is also NaN if at most `neighbors` points are distinct. Memory: O(contrast_size D).
-    `compute` costs O(contrast_size^2 D). Equations: :func:`functional.two_nn_dimension`,
-    :func:`functional.mle_dimension`.
+    >= 0 and not bounded by D. If there are too few samples for a high dimension, both are too low. Representations that
+    coincide up to rounding count as one point. Both values are NaN if an entry is not finite or fewer than 20 points
+    are distinct. `mle` is also NaN if at most `neighbors` points are distinct. Memory: O(contrast_size D). `compute`
+    costs O(contrast_size^2 D). Equations: :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
 
     Args:
         neighbors: Number of nearest neighbours that `mle` uses, from 2 to contrast_size - 1.
@@ -80,7 +79,7 @@ class IntrinsicDimension(SampledRows):
         self.discard = discard
 
     def update(self, h: Tensor, index: Tensor) -> None:
-        """Add h (V, N, D): V views, N samples, D dimensions, or (N, D); index (N,): positions in the data set."""
+        """Add h (V, N, D), or (N, D): V views, N samples, D dimensions; index (N,): positions in the data set."""
         # the views of one sample would be its nearest neighbours
         self.offer(index, h=h[0] if h.ndim == 3 else h)
 
@@ -120,5 +119,5 @@ def _distinct(h: Tensor) -> Tensor:
 
 
 def _lost(h: Tensor) -> Tensor:
-    """Return, for each row of h (N, D), the distance (N,) below which another row counts as equal."""
+    """Return, for each row of h (N, D), the distance (N,) below which float32 cannot tell another row from it."""
     return 1e-6 * h.double().abs().amax(dim=1)

@@ -57,8 +57,8 @@ class LatentR2(Diagnostic):
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
-            called once in a pass. None: all modules without children that are called once and return (N, D') or (N, C,
-            H, W). Feature maps are averaged over their pixels. The image, h and z are always observed.
+            called once in a pass. None: all modules without children that are called once and return (N, D') or
+            (N, C, H, W). Feature maps are averaged over their pixels. The image, h and z are always observed.
         normalize: Add z / \|z\|_2 as the last layer, for a loss that normalises z.
         seed: Determines on which half of the samples the map is fitted.
 
@@ -136,10 +136,10 @@ class LatentR2(Diagnostic):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Add N images (N, C, H, W) or (N, D), their latents and positions in the data set, and the networks.
+        """Add N images (N, C, H, W) or (N, D), their latents, the networks, and index (N,), positions in the data set.
 
-        `latent` (V, N, d) holds the d latents of V views; the first view's latents generated the images. `content` (d,)
-        is true for content latents. `index` (N,) holds the positions. `encoder` maps images to h, `projector` h to z.
+        `latent` (V, N, d) holds the d latents of V views; those of the first view generated the images. `content` (d,)
+        is true for content latents. `encoder` maps images to h, and `projector` maps h to z.
         """
         check_content(latent, content, len(image))
         shaped("N,", {"N": len(image)}, index=index)

@@ -15,9 +15,8 @@ from lightning_ssl_geometry.quantity import Quantity
 class LayerSample(SampledRows):
     """The outputs of several layers for the same samples, to compare layers or models.
 
-    Results for n kept samples: `sample` (n,), their positions in the data set; `layer_0` (n, D_0), `layer_1` (n, D_1),
-    ..., the outputs of the layers; and `label` (n,) if labels were given. Memory: O(contrast_size) times the sum of the
-    layers' widths.
+    Results for n samples: `sample` (n,), their positions in the data set; `layer_0` (n, D_0), `layer_1` (n, D_1), ...,
+    the outputs; and `label` (n,) if labels were given. Memory: O(contrast_size) times the sum of the layers' widths.
 
     Args:
         num_layers: Number of layers, >= 1.

@@ -50,20 +50,18 @@ class LieGenerator(SampledRows):
     - `r2` <= 1: R^2 of the estimated strengths. 1: one G explains all images. 0: no better than guessing the mean.
     - `r2_shuffled`: a baseline, the value of `r2` if G is fitted to shuffled strengths.
     - `null_space` in [0, 1] (Prop. 4.3): share of :math:`\|G\|_F^2` that a linear projector ignores. NaN for G = 0.
-    - `null_space_isotropic`: a baseline, 1 - rank / D for the projector's rank and D dimensions of h. It is the value
-      of `null_space` for a G without preferred directions.
+    - `null_space_isotropic`: its value for a G without preferred directions, 1 - rank / D, with the projector's rank.
 
     The last two need a linear projector, and are meaningful only if `r2` is high. The networks run in eval mode; their
     weights must not change between updates. Memory: N = `contrast_size` images. `compute` costs two forward passes of
-    these images and O(N D^2 + D^3). With order "exponential" it costs thousands of times O(N D^2); set `dimensions`
-    then.
+    these images and O(N D^2 + D^3) for D dimensions of h. The order "exponential" costs thousands of times O(N D^2).
 
     Args:
         transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W), and changes nothing at strength 0. None:
             :func:`functional.rotate`, in degrees.
         max_strength: Largest strength, > 0, in the unit of the transformation.
         contrast_size: Number of samples kept, >= 4.
-        order: Model of the group: "first" (I + epsilon G) or "exponential".
+        order: Model of the group: "first" (I + epsilon G) or "exponential". Set `dimensions` for "exponential".
         dimensions: Number >= 1 of principal directions (uncentred) of h to which G is restricted; None: all D. If there
             are fewer than 2 D samples, many G fit, and the smallest is taken; fewer directions prevent this.
         tau: Threshold of the projector's singular values: directions below it belong to its null space.
@@ -198,9 +196,9 @@ class RotationRank(SampledRows):
     """Rank of the rotations of an image, in pixels and in h, for several largest angles (Cosentino et al. 2022).
 
     Each kept image is rotated `count` times, by angles uniform in [0, largest angle]. The rank is the number of
-    directions that these rotations span, averaged over images (Fig. 10, Prop. 4.2). It is in [0, min(`count` - 1, D)]
-    for D pixel values or D dimensions of h. Results, each (R,) for R largest angles, or a scalar if R = 1: `angles`,
-    the largest angles; `pixels` and `h`, the ranks. For pixels, the paper uses one-hot images. The encoder runs in eval
+    directions that these rotations span, averaged over images (Fig. 10, Prop. 4.2). It is in [0, min(count - 1, D)] for
+    D pixel values or D dimensions of h. Results, each (R,) for R largest angles, or a scalar if R = 1: `angles`, the
+    largest angles; `pixels` and `h`, the ranks. For pixels, the paper uses one-hot images. The encoder runs in eval
     mode; its weights must not change between updates. Memory: `contrast_size` images. For each largest angle, `compute`
     costs `contrast_size` times `count` forward passes and `contrast_size` SVDs of matrices (count, D).
 

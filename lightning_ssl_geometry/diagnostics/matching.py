@@ -36,11 +36,12 @@ _of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batc
 class MeanCorrelationCoefficient(Diagnostic):
     """Mean correlation coefficient (MCC) between the outputs z of the projector and the latents of synthetic data.
 
-    Each output is matched to at most one latent, such that the sum of the absolute correlations is largest. Results in
-    [0, 1]: the `mean` over all matched latents, and the means over those of one kind, `content` and `style`. At 1, z
-    equals the latents up to order, signs and scales. Constant outputs give 0, unrelated outputs about sqrt(2 log(P) /
-    N) for P outputs and N samples. All are NaN below 3 samples or if a value is not finite. An update costs O(N (P +
-    d)^2) for d latents, `compute` O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
+    Observes the first view of z and of latent, and content, true for content latents. Outputs and latents are matched
+    one to one, such that the sum of the absolute correlations is largest. Results in [0, 1]: the `mean` over all
+    matched latents, and the means over those of one kind, `content` and `style`. At 1, z equals the latents up to
+    order, signs and scales. Constant outputs give 0, unrelated outputs about sqrt(2 log(P) / N) for P outputs and N
+    samples. All are NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2) for d latents,
+    `compute` O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
     """
 
     section = "content_style"
@@ -78,10 +79,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.add_sums("moments", shape=(0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
-        """Add z (V, N, P) and latent (V, N, d): V views, N samples, P outputs, d latents; only the first view is used.
-
-        `content` (d,) is true for content latents and false for style latents.
-        """
+        """Add z (V, N, P), latent (V, N, d) and content (d,): V views, N samples, P outputs, d latents."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         self._content = content
@@ -122,10 +120,10 @@ def _share(kind: str, other: str) -> Quantity:
 class TemperatureOrder(Diagnostic):
     r"""Whether outputs for content have lower temperatures than outputs for style (Rusak et al. 2022, Prop. 3).
 
-    For losses with one temperature tau per output of the projector, and data with known latents (Section 4.1 of Rusak
-    et al.). On half of the samples, chosen by a hash of `seed` and the position in the data set, each output is fitted
-    by a linear map of the content latents, and by one of the style latents. It belongs to the kind of latents that
-    explains more of its variance, or to neither kind if it is constant. Results:
+    Observes the first view of z and of latent; content, true for content latents; index; and tau, one temperature per
+    output, at the last update (Section 4.1 of Rusak et al.). On half of the samples, chosen by a hash of `seed` and the
+    position in the data set, each output is fitted by a linear map of the content latents, and by one of the style
+    latents. It belongs to the kind that explains more of its variance, or to neither if it is constant. Results:
 
     - `auc` in [0, 1]: share of the pairs of a content and a style output with :math:`\tau_c < \tau_s`; ties count half.
     - `content_share`, `style_share` <= 1: adjusted R^2 of a kind's outputs from its latents, on the other half.
@@ -177,11 +175,7 @@ class TemperatureOrder(Diagnostic):
         self.add_sums("moments", shape=(2, 0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
-        """Add z (V, N, P) and latent (V, N, d): V views, N samples, P outputs, d latents; only the first view is used.
-
-        `content` (d,) is true for content latents. `index` (N,) holds the positions of the samples in the data set. The
-        last `temperature` (P,) counts.
-        """
+        """Add z (V, N, P), latent (V, N, d), content (d,), index (N,) and temperature (P,): V views, N samples."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         shaped("N,", {"N": z.shape[1]}, index=index)

@@ -97,7 +97,7 @@ class HardestNegativeDistance(SampledRows):
         self.bins = bins
 
     def update(self, h: Tensor, z: Tensor, index: Tensor) -> None:
-        """Add h (V, N, D) and z (V, N, P) of V >= 2 views of N samples, and index (N,), positions in the data set."""
+        """Add h (V, N, D) and z (V, N, P), V >= 2 views of N samples, and index (N,), positions in the data set."""
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
     def compute(self) -> dict[str, Tensor]:
@@ -119,10 +119,9 @@ class LabelAgreement(SampledRows):
     """Share of the samples that have the same label as their hardest negative h* (Cosentino et al. 2022, Fig. 6).
 
     h* is the view of another sample with the most similar z, among `contrast_size` samples. Results in [0, 1]: `fine`,
-    the share, and `fine_chance`, its value for a random h*; `coarse` and `coarse_chance` are the same for coarse
-    labels, which must be given in all batches or in none. `fine` and `coarse` are NaN if all embeddings have the same
-    direction or one is not finite. Memory: O(contrast_size P) for P dimensions of z. `compute` costs O(contrast_size^2
-    P).
+    the share, and `fine_chance`, its value for a random h*; `coarse` and `coarse_chance`, both for coarse labels, which
+    all batches or none must have. `fine` and `coarse` are NaN if all embeddings have the same direction or one is not
+    finite. Memory: O(contrast_size P) for P dimensions of z. `compute` costs O(contrast_size^2 P).
 
     Args:
         contrast_size: Number of samples kept, >= 2. With more samples, negatives are harder.

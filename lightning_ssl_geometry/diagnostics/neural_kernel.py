@@ -31,25 +31,26 @@ Output = Literal["h", "z"]
 class NeuralKernel(ComparedRows):
     r"""The neural kernel: how a training step on one sample moves the outputs for other samples (Calder & Lee 2025).
 
-    The kernel is :math:`K_{ij} = \frac{1}{d} \sum_k K^{kk}_{ij}` for samples i, j and the d outputs k of a network (Eq.
-    12 of Calder & Lee). Results for n samples; the first three need labels of C classes:
+    The kernel is :math:`K_{ij} = \frac{1}{d} \sum_k K^{kk}_{ij}` (Eq. 12 of Calder & Lee): the inner product of the
+    weight gradients for samples i and j, averaged over the d outputs k. Results for n samples:
 
     - `within` and `between`: mean cosine K_ij / sqrt(K_ii K_jj), in [-1, 1], of two samples of one class and of two
       classes. If `within` is higher, a step on one sample also moves the other samples of its class (Thm. 4.5).
-    - `blocks` (C, C): the mean cosine for every pair of classes, in [-1, 1].
+    - `blocks` (C, C): the mean cosine for every pair of C classes, in [-1, 1].
     - `alignment` in [0, 1]: cosine between the centred kernel and the kernel of the labels.
     - `spectrum` (n,): eigenvalues in descending order, divided by their sum.
     - `effective_rank` in [1, n]: exponential of the entropy of `spectrum`.
     - `drift` in [0, 1]: 1 minus the cosine between the kernel and that of the first `compute`; NaN at the first.
 
-    Samples are left out of the cosines if their output does not depend on the weights. All are NaN if the kernel is not
-    finite. `within`, `between` and `alignment` are NaN if all labels are equal, and `alignment` if all samples move
-    alike. The weights must not change between updates, and every `compute` needs the same samples. `reset` keeps the
-    first kernel, but a checkpoint does not contain it, and another encoder deletes it. Cost: one forward and `outputs`
-    backward passes over the samples, O(contrast_size^2 W) per output and layer of width W, and O(contrast_size^3).
+    The first four need labels, in all batches. Samples with outputs that do not depend on the weights are left out of
+    the cosines. All are NaN if the kernel is not finite. `within`, `between` and `alignment` are NaN if all labels are
+    equal, and `alignment` if all samples move alike. The weights must not change between updates, and every `compute`
+    needs the same samples. `reset` keeps the first kernel, but a checkpoint does not contain it, and another encoder
+    deletes it. Cost: one forward and `outputs` backward passes over the samples, O(contrast_size^2 W) per output and
+    layer of width W, and O(contrast_size^3).
 
     Args:
-        output: "h", the output of the encoder, or "z", the output of the projector.
+        output: "h", the output of the encoder, or "z", the output of the projector, which is then needed.
         outputs: Number of random orthonormal directions of the output, >= 1, the same at every `compute`. The kernel is
             then an unbiased estimate with an error of order 1 / sqrt(outputs). None: all directions (exact).
         contrast_size: Number of samples kept, >= 2. The spectrum depends on it.
@@ -156,10 +157,7 @@ class NeuralKernel(ComparedRows):
         label: Tensor | None = None,
         h_image: Tensor | None = None,
     ) -> None:
-        """Add image (N, ...), index (N,), and the networks; label (N,), in all batches or none, and h_image (N, D).
-
-        `projector` is needed for the output "z". `h_image`, if given, must equal encoder(image).
-        """
+        """Add image (N, ...), index (N,), label (N,), h_image (N, D), which must equal encoder(image), and networks."""
         if self.output == "z" and projector is None:
             raise ValueError('Expected `projector` for the output "z", but got None.')
         if self.output == "z" and h_image is not None and len(image):

@@ -43,7 +43,7 @@ class _AroundSamples(SampledRows):
         self.offer(index, **columns)
 
     def known(self, column: str) -> tuple[Tensor, float]:
-        """Return a kept column, and 1.0. If values are NaN or inf, they become 0, and NaN is returned for 1.0."""
+        """Return a kept column with 0 for NaN and inf, and a factor: NaN if there were any, else 1."""
         rows = self.rows()[column]
         if rows.isfinite().all():
             return rows, 1.0
@@ -62,11 +62,11 @@ class _AroundRepresentations(_AroundSamples):
 class JacobianRank(_AroundRepresentations):
     """Mean numerical rank and mean spectrum of the projector's Jacobian at the samples (Cosentino et al. 2022, Eq. 2).
 
-    Observes the first view of h and projector, which maps h, with D dimensions, to z, with P. Results, averaged over
+    Observes index, the first view of h, and projector, which maps D dimensions of h to P of z. Results, averaged over
     samples: `rank` in [0, min(D, P)], and `singular_values` (min(D, P),), descending. A rank of 0 means that the
-    projector is dead or saturated. For a linear projector it equals :class:`ProjectorRank`. Both are NaN if h is not
-    finite. The weights must not change between updates. Memory: O(contrast_size D). `compute` costs P backward passes
-    and O(D P min(D, P)) per sample. Equation: :func:`functional.piecewise_affine.affine_map`.
+    projector is dead or saturated. For a linear projector, `rank` equals :class:`ProjectorRank`. Both are NaN if h is
+    not finite. The weights must not change between updates. Memory: O(contrast_size D). `compute` costs P backward
+    passes and O(D P min(D, P)) per sample. Equation: :func:`functional.piecewise_affine.affine_map`.
 
     Args:
         tau: Threshold: the rank counts the singular values that reach it.
@@ -163,9 +163,9 @@ class LocalUnexplainedVariance(_AroundSamples):
     outside the span of all directions of the Jacobian; `tau`, the share outside the directions with singular values
     that reach the threshold; and their values for random displacements, `full_isotropic` and `tau_isotropic`, 1 - mean
     rank / D. All are NaN if all embeddings are equal. For a linear projector and the same samples, the results equal
-    those of :class:`UnexplainedVariance`. The weights must not change between updates. Memory: O(contrast_size (D +
-    P)). `compute` costs O(contrast_size^2 P), and for each of the `samples` P backward passes and O(D P min(D, P)).
-    Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
+    those of :class:`UnexplainedVariance`. The weights must not change between updates. Memory:
+    O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P), and for each of the `samples` P backward passes and
+    O(D P min(D, P)). Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.
@@ -217,7 +217,7 @@ class LocalUnexplainedVariance(_AroundSamples):
         self.samples = samples
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Add h (V, N, D) and z (V, N, P) of V >= 2 views of N samples, index (N,) and the projector."""
+        """Add h (V, N, D) and z (V, N, P), V >= 2 views of N samples, index (N,) and the projector."""
         self.observe(projector, index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
 
     def compute(self) -> dict[str, Tensor]:

@@ -82,9 +82,8 @@ class EffectiveRank(Moments):
 class LogSpectrum(Moments):
     """Logarithms of the singular values of h / sqrt(n), for n samples h (n, D) (Cosentino et al. 2022, Fig. 4 and 9).
 
-    The result is (D,), descending. Singular values below about 1e-7 times the size of h are rounding errors; their
-    logarithms are -inf. An update of N samples costs O(N D^2), `compute` O(D^3). Equation:
-    :func:`functional.log_singular_values`.
+    The result is (D,), descending. Singular values below about 1e-7 times the size of h are rounding errors and give
+    -inf. An update of N samples costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.log_singular_values`.
 
     Args:
         center: Whether to subtract the mean of the rows.
@@ -209,7 +208,6 @@ class ProjectorRank(Diagnostic):
 
 
 def rank_or_nan(rank: Tensor, sigma: Tensor) -> Tensor:
-    """Return `rank`, or NaN if one of the singular values `sigma` is NaN."""
     return sigma.new_tensor(torch.nan) if sigma.isnan().any() else rank
 
 

@@ -30,12 +30,12 @@ class StepInvariance(SampledRows):
     r"""How far embeddings of augmented views are from those of the images, and how differently a step moves both.
 
     f(x) is the network's output for image x, scaled to length 1. T_v x is one of V augmented views of x. Results for n
-    = `contrast_size` samples (Calder & Lee 2025, Theorem 4.2):
+    samples (Calder & Lee 2025, Theorem 4.2):
 
-    - `distance` >= 0, and 0 if f is invariant to the augmentations: :math:`\frac1{Vn} \sum_{v,i} \|f(T_v x_i) -
-      f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`
-    - `step` >= 0: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by that of :math:`\dot
-      f(x_i)`. :math:`\dot f` is the velocity of f in a gradient step on the first two views.
+    - `distance` >= 0, and 0 if f is invariant to the augmentations:
+      :math:`\frac1{Vn} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`
+    - `step` >= 0: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by that of
+      :math:`\dot f(x_i)`. :math:`\dot f` is the velocity of f in a gradient step on the first two views.
 
     If the given h differs from the encoder's output, the difference is treated as a constant. Both are NaN if the
     embeddings of all samples are equal. `step` is also NaN if the step moves no sample. The networks run in eval mode;

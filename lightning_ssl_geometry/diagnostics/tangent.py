@@ -143,7 +143,7 @@ class NullSpaceFraction(Moments):
         self.projector = Standing()
 
     def update(self, h: Tensor, projector: nn.Module) -> None:  # type: ignore[override]
-        """Add the first two views of h (V, N, D), V >= 2 views of N samples with D dimensions, and the projector."""
+        """Add h (V, N, D), V >= 2 views of N samples (only the first two are used), and the projector."""
         projector_weight(projector)  # checks
         self.projector.hold(projector)
         self.add_differences(by_sample("h", h, views=2))
@@ -214,7 +214,7 @@ class UnexplainedVariance(SampledRows):
         self.projector = Standing()
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Add h (V, N, D) and z (V, N, P) of V >= 2 views of N samples, index (N,) and the projector."""
+        """Add h (V, N, D) and z (V, N, P), V >= 2 views of N samples, index (N,) and the projector."""
         projector_weight(projector)  # checks
         self.projector.hold(projector)
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
@@ -231,11 +231,10 @@ class UnexplainedVariance(SampledRows):
 
 
 def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
-    """Return the second view of each sample minus its hardest negative: (N, D), float64.
+    """Return the second view of each sample minus its hardest negative h*: (N, D), float64.
 
-    h is (N, V, D), for N samples and V views. The hardest negative is the view of another sample with the most similar
-    z (N, V, P). All values are NaN, with a warning, if all of z has one direction, all displacements are 0, or a value
-    is not finite.
+    h* is a row of h (N, V, D): the view of another sample with the most similar z (N, V, P). All values are NaN, with a
+    warning, if all of z has one direction, all displacements are 0, or a value is not finite.
     """
     h, z = h.double(), directions(metric, z)
     if not has_neighbors(metric, z):

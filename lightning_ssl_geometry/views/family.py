@@ -71,10 +71,7 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def empty(self, image: Tensor) -> Tensor:
-        """Return, (N, K) bool, which of the K views of N images (N, C, H, W) are empty.
-
-        A view is empty if each of its pixels has the darkest value of the image, in every channel.
-        """
+        """Return (N, K) bool for images (N, C, H, W): a view is empty if all of it has the image's darkest colour."""
         lowest, highest = self.extremes(image)
         darkest = image.amin((2, 3)).unsqueeze(1)  # (N, 1, C)
         return ((lowest == darkest) & (highest == darkest)).all(2)
@@ -156,8 +153,8 @@ class AugmentationFamily(nn.Module, ABC):
 class CropFamily(AugmentationFamily):
     """Square crops of square images at all positions of a regular grid, row by row from the upper left.
 
-    The default grid of 17 x 17 = 289 crops is CRL-TAC's. The buffer `corner` (K, 2) int64 holds the first row and the
-    first column of each of the K crops.
+    By default there are 17 x 17 = 289 crops, as in CRL-TAC. The buffer `corner` (K, 2) int64 holds their upper left
+    pixels.
 
     Args:
         image_size: Height and width of the images, in pixels.

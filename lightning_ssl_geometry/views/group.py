@@ -30,8 +30,7 @@ class GroupViews(ImageViews):
     The group element of a view depends only on (seed, epoch, sample index, number of the view). It is the same on every
     device and in every batch. The random numbers of one action do not depend on the other actions. Shifts, turns and
     scale factors are uniformly distributed. If `index` is on the CPU, nothing waits for the GPU. Half-precision images
-    are computed in float32. If there are several actions, the scale is applied first, then the rotation, then the
-    translation.
+    are computed in float32. The order is always scale, rotation, translation.
 
     Args:
         action: "translation" by whole pixels, "rotation" by quarter turns (square images), "scale" about the centre, or

@@ -23,14 +23,15 @@ from lightning_ssl_geometry.views.color import LUMA
 
 
 def color_maps(order: Tensor, factor: Tensor, gray: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Compose colour operations into M (N, 3, 3) and q (N, 3) of the map :math:`M x + \mathbf 1 \, q^\top \bar x`.
-
-    The map applies to the colours x of an image with the mean colour :math:`\bar x`.
+    r"""Compose colour operations into a map :math:`M x + \mathbf 1 \, q^\top \bar x` of colours x with mean x-bar.
 
     Args:
         order: (N, 4) int64, a permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
         factor: (N, 4), the factors of brightness, contrast and saturation, and the shift of the hue in turns.
         gray: (N,), bool, whether the luma replaces every channel at the end.
+
+    Returns:
+        M (N, 3, 3) and q (N, 3).
 
     >>> m, q = color_maps(torch.arange(4).unsqueeze(0), torch.tensor([[0.5, 1.0, 1.0, 0.0]]), torch.tensor([False]))
     >>> torch.allclose(m, 0.5 * torch.eye(3)), q.tolist()
