@@ -270,7 +270,7 @@ class OutputWeights(Diagnostic):
 
     Args:
         layer: Dotted name of a layer of the encoder, such as "backbone.layer4.2.conv3". Its weight needs >= 2 axes.
-        split: Number of outputs, >= 1, that the loss uses if it uses only the first ones. None: the loss uses all.
+        split: Number of first outputs that the loss uses, >= 1 and fewer than all. None: the loss uses all outputs.
     """
 
     section = "content_style"

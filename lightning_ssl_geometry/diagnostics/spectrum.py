@@ -208,6 +208,7 @@ class ProjectorRank(Diagnostic):
 
 
 def rank_or_nan(rank: Tensor, sigma: Tensor) -> Tensor:
+    """Return `rank`, or NaN if one of the singular values `sigma` is NaN."""
     return sigma.new_tensor(torch.nan) if sigma.isnan().any() else rank
 
 
