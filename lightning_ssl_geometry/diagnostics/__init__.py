@@ -1,9 +1,9 @@
 """Diagnostics of representations, embeddings and networks, as torchmetrics Metrics.
 
-Arguments of `update` have common names: representations h (V, N, D) and embeddings z (V, N, P) of V views of N samples;
-`h_image` and `z_image` of images without augmentation; and index (N,), the positions of samples in the data set.
-`GeometryMonitor(rename={"sigreg_h": {"z": "h"}})` passes other data to an argument. Diagnostics that need constant
-weights are used in the monitor's stages "val", "test" and "probe".
+Arguments of `update` have common names: h (V, N, D) and z (V, N, P), the representations and embeddings of V views of N
+samples; `h_image` and `z_image`, those of images without augmentation; and index (N,), the positions of samples in the
+data set. The callback `GeometryMonitor` calls `update`; with `rename={"sigreg_h": {"z": "h"}}` it passes h as the
+argument z of the diagnostic "sigreg_h". Use its stages "val", "test" and "probe" for constant weights.
 """
 
 __all__ = [

@@ -26,10 +26,10 @@ from lightning_ssl_geometry.settings import names_its_class
 
 
 class Moments(Diagnostic):
-    """Base class of diagnostics that are computed from the second moments of rows h (N, D).
+    """Base class of diagnostics that are computed from the second moments of the rows of a matrix h (N, D).
 
-    The result does not depend on the division of the rows into batches or ranks. A subclass computes it from
-    :meth:`singular_values`. Memory: O(D^2). An update costs O(N D^2).
+    The result does not depend on how the rows are divided into batches or ranks. A subclass calls
+    :meth:`singular_values` in `compute`. Memory: O(D^2). An update costs O(N D^2).
 
     Args:
         center: Whether to subtract the mean of the rows.
@@ -50,11 +50,11 @@ class Moments(Diagnostic):
         self.add_sums("outer", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Add the rows of h, (V, N, D) or (N, D)."""
+        """Add N rows: h (N, D) with D dimensions. For h (V, N, D) with V views of N samples, add V N rows."""
         self._add(h)
 
     def add_differences(self, h: Tensor) -> None:
-        """Add the differences h2 - h1 between the first two views of h (N, V, D), V >= 2, as rows."""
+        """Add a row h2 - h1 for each of N samples: h (N, V, D) with V >= 2 views, of which h1 and h2 are the first."""
         pair = h[:, :2].double()
         self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
 
@@ -70,14 +70,14 @@ class Moments(Diagnostic):
         self.rounding += eps**2 * outer.trace() if rounding is None else rounding
 
     def noise(self) -> Tensor:
-        """Return the rounding error, a scalar, of the eigenvalues of the mean of h h^T."""
+        """Return the rounding error of the eigenvalues of the second-moment matrix, a scalar."""
         return moments_floor(self.rows, self.outer, self.rounding)
 
     def singular_values(self) -> Tensor:
-        """Return the singular values of the matrix of all n rows, divided by sqrt(n): (D,), float64, descending.
+        """Return the singular values (D,), float64, descending, of the matrix of all n rows, divided by sqrt(n).
 
-        Values below about 1e-7 of the size of the rows before centring are rounding errors and are set to 0. All values
-        are NaN if a row is not finite. Without any row, a ValueError is raised.
+        Values below about 1e-7 times the size of the rows (before the mean is subtracted) are rounding errors and
+        become 0. All values are NaN if a row is not finite. A ValueError is raised if there are no rows.
         """
         self.require(self.rows, "rows")
         mean = self.total / self.rows
@@ -89,10 +89,10 @@ class Moments(Diagnostic):
 
 
 class SampledRows(Diagnostic):
-    """Base class of diagnostics that compare samples with each other, and keep a fixed number of them.
+    """Base class of diagnostics that keep a fixed number of samples and compare them with each other.
 
-    The samples with the smallest hash of (`seed`, index) are kept. The choice does not depend on batches, order or
-    ranks. A repeated sample counts once. A subclass calls :meth:`offer` in `update` and :meth:`rows` in `compute`.
+    The samples with the smallest hash of `seed` and position in the data set are kept. Batches, order and ranks do not
+    matter, and a repeated sample counts once. Subclasses call :meth:`offer` in `update` and :meth:`rows` in `compute`.
 
     Args:
         columns: Names of the tensors that are kept for each sample, such as ("h", "z").
@@ -126,7 +126,7 @@ class SampledRows(Diagnostic):
         self.key = [keys[chosen]]
 
     def rows(self) -> dict[str, Tensor]:
-        """Return the rows of the n >= 2 kept samples for each column, in the same order for any order of updates."""
+        """Return {name of a column: its rows for the n >= 2 kept samples}. Updates do not influence the order."""
         chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
         self.require(len(chosen), "samples", least=2)
         return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
@@ -150,15 +150,15 @@ class SampledEmbeddings(SampledRows):
         super().__init__(("z",), contrast_size, seed)
 
     def update(self, z: Tensor, index: Tensor) -> None:
-        """Observe a batch: z (V, N, P), or (N, P) for one view, and index (N,), the positions in the data set."""
+        """Add z (V, N, P), or (N, P): V views, N samples, P dimensions; index (N,): positions in the data set."""
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z))
 
     def sample(self) -> Tensor:
-        """Return all views of the n >= 2 kept samples, (V, n, P)."""
+        """Return the embeddings z (V, n, P) of all V views of the n >= 2 kept samples."""
         return self.rows()["z"].transpose(0, 1)
 
     def pairs(self) -> Tensor:
-        """Return the first two views of the n >= 2 kept samples, (2, n, P). A single view raises a ValueError."""
+        """Return z (2, n, P) of the first two views of the n >= 2 kept samples. One view raises a ValueError."""
         z = self.sample()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for {type(self).__name__}, but got {len(z)}.")
@@ -166,10 +166,10 @@ class SampledEmbeddings(SampledRows):
 
 
 class ComparedRows(SampledRows):
-    """Base class of diagnostics that compare samples now with the same samples at earlier calls of `compute`.
+    """Base class of diagnostics that compare the state of samples with their state at earlier calls of `compute`.
 
-    A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. `reset` keeps the remembered columns, in
-    CPU memory, but checkpoints do not.
+    A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. The remembered tensors are in CPU memory.
+    `reset` does not delete them. A checkpoint does not contain them.
 
     Args:
         columns: Names of the tensors kept for each sample. "sample", the position in the data set, is added.
@@ -182,9 +182,10 @@ class ComparedRows(SampledRows):
         self._kept: dict[str, dict[str, Tensor]] = {}  # "now", "first", "last" -> columns, which `reset` keeps
 
     def earlier(self, readout: str, sample: Tensor) -> dict[str, Tensor] | None:
-        """Return the columns that the "first" or the "last" earlier `compute` remembered; None before any `compute`.
+        """Return the tensors that :meth:`remember` got in an earlier `compute`, or None if there was none.
 
-        They must be those of the samples at the positions `sample` (n,); other samples raise a ValueError.
+        `readout` says which: "first", or "last" for the previous one. A ValueError is raised if the samples of that
+        `compute` were not those at the positions `sample` (n,) in the data set.
         """
         then, now = self._kept.get(readout), sample.cpu()
         if then is not None and not torch.equal(then["sample"], now):
@@ -197,15 +198,15 @@ class ComparedRows(SampledRows):
         return then
 
     def remember(self, **columns: Tensor) -> None:
-        """Keep columns for later calls of `compute`. The column `sample`, positions in the data set, is required."""
+        """Keep tensors for later calls of `compute`. One of them must be `sample`, the positions in the data set."""
         self._kept["now"] = {name: column.detach().cpu() for name, column in columns.items()}
 
     def begin_anew(self) -> None:
-        """Forget all remembered columns."""
+        """Delete all remembered tensors."""
         self._kept = {}
 
     def reset(self) -> None:
-        """Forget the observed rows, but not the remembered columns."""
+        """Delete the observed samples, but not the tensors that earlier calls of `compute` remembered."""
         super().reset()
         if "now" in self._kept:
             now = self._kept.pop("now")
@@ -213,7 +214,7 @@ class ComparedRows(SampledRows):
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
-    """Transpose `value` (V, N, dim) to (N, V, dim). Another shape or fewer than `views` views raise a ValueError."""
+    """Transpose V >= `views` views of N samples, (V, N, dim), to (N, V, dim). Others raise a ValueError."""
     if value.ndim != 3 or len(value) < views:
         wanted = f" with V >= {views} views" if views > 1 else ""
         raise ValueError(f"Expected `{name}` of shape (V, N, dim){wanted}, but got {tuple(value.shape)}.")
@@ -222,7 +223,7 @@ def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Context in which a module is in eval mode and inference mode is off, so that autograd works."""
+    """Context manager: inside, the module is in eval mode and inference mode is off, so that autograd works."""
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:

@@ -26,9 +26,10 @@ _end = partial(Quantity, text="Counted from 1. Exponents compare only over the s
 class AlphaReQ(Moments):
     """Exponent alpha of a power law, lambda_i ~ i^-alpha, fitted to the eigenvalues of the covariance of h.
 
-    Observes h. `alpha` >= 0 is the exponent, and `r2` <= 1 the quality of the fit. Compare only exponents fitted to the
-    same indices, `first` to `last`. `alpha` and `r2` are NaN if an eigenvalue at these indices is only a rounding
-    error. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.alpha_req`.
+    Observes h: N samples with D dimensions. Results: `alpha` >= 0, the exponent; `r2` <= 1, the quality of the fit; and
+    `first` and `last`, the indices between which the power law was fitted. Compare exponents only if these indices are
+    the same. `alpha` and `r2` are NaN if an eigenvalue at these indices is only a rounding error. An update costs
+    O(N D^2), `compute` O(D^3). Equation: :func:`functional.alpha_req`.
 
     Args:
         first: First index i of the fit, counted from 1. None: :func:`functional.alpha_req.fit_range` chooses it.
@@ -84,7 +85,6 @@ class AlphaReQ(Moments):
         self.weighted = weighted
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `alpha`, `r2`, `first` and `last`."""
         eigenvalues = self.singular_values().square()
         length = min(int(self.rows) - self.center, len(eigenvalues))
         if self.first is self.last is None and length < 3:  # too few for any fit

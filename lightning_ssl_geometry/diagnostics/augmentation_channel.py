@@ -1,4 +1,4 @@
-"""Diagnostics of CRL-TAC: the policy P(T | X) over augmentations T of an image X, and embeddings (Koyama et al.)."""
+"""Diagnostics of CRL-TAC: the policy P(T | X) over augmentations T of images X, and embeddings (Koyama et al. 2021)."""
 
 __all__ = ["EmbeddingVectors", "NonEmptyProbability", "PairSimilarity", "PolicyEntropy", "PolicyMaps"]
 
@@ -41,17 +41,19 @@ class _Family(Protocol):
     grid: tuple[int, int] | None
 
     def empty(self, image: Tensor) -> Tensor:
-        """Return whether each of the K augmented views of each image (N, C, H, W) is empty, (N, K) bool."""
+        """Return whether each of the K augmented views of each of N images (N, C, H, W) is empty: (N, K) bool."""
 
 
 class NonEmptyProbability(Diagnostic):
-    r"""Probability that an augmented image is not empty (Koyama et al., Section 3.2).
+    r"""Probability that an augmented image is not empty (Koyama et al. 2021, Section 3.2).
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
 
-    Observes image, log_policy and family, the K augmentations, such as `CropFamily`. A view is empty if all of its
-    pixels have the darkest value of the image. `learned` is the probability under the policy, and `uniform` under equal
-    probabilities, both in [0, 1]. An image with only empty views counts as 0, with a warning. Cost: O(N K).
+    The policy P(T | X) gives each of K augmentations T of an image X a probability. Observes images, log_policy, the
+    logarithm of P(T | X), and `family`, the augmentations, such as a `CropFamily`. A view is empty if all of its pixels
+    have the darkest value of the image. Results in [0, 1]: `learned`, the probability under the policy, and `uniform`,
+    the probability if all augmentations were equally likely. An image with only empty views counts as 0, with a
+    warning. Both are NaN if all images have only empty views. Cost: O(N K) for N images.
     """
 
     section = "channel"
@@ -87,7 +89,7 @@ class NonEmptyProbability(Diagnostic):
         self.add_sums("learned", "uniform", "samples", "blank")
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family) -> None:
-        """Observe image (N, C, H, W), log_policy (N, K), the logarithm of P(T | X), and the family of augmentations."""
+        """Add image (N, C, H, W), log_policy (N, K), the log-probabilities of K augmentations, and `family`."""
         filled = ~family.empty(image)  # (N, K)
         shaped("N, K", dict(zip("NK", filled.shape, strict=True)), log_policy=log_policy)
         self.learned += (_probability(log_policy) * filled).sum()
@@ -96,7 +98,6 @@ class NonEmptyProbability(Diagnostic):
         self.blank += (~filled.any(1)).sum()
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `learned` and `uniform`; NaN if all views of all images are empty."""
         self.require(self.samples, "images")
         blank, samples = int(self.blank), int(self.samples)
         if blank == samples:
@@ -108,9 +109,10 @@ class NonEmptyProbability(Diagnostic):
 
 
 class PolicyEntropy(Diagnostic):
-    """Mean entropy of the policy P(T | X) over the samples, in nats (:func:`functional.policy_entropy`).
+    """Mean entropy, in nats, of the policy P(T | X) over the augmentations T of an image X.
 
-    Observes log_policy, the logarithm of P(T | X) for K augmentations. The value is in [0, log K]. Cost: O(N K).
+    Observes log_policy (N, K), the logarithm of P(T | X) for N samples and K augmentations. The value is in [0, log K].
+    Cost: O(N K). Equation: :func:`functional.policy_entropy`.
     """
 
     section = "channel"
@@ -132,24 +134,25 @@ class PolicyEntropy(Diagnostic):
         self.add_sums("total", "samples")
 
     def update(self, log_policy: Tensor) -> None:
-        """Observe a batch: log_policy (N, K)."""
+        """Add log_policy (N, K): N samples, K augmentations."""
         self.total += policy_entropy(log_policy).sum(dtype=torch.float64)
         self.samples += len(log_policy)
 
     def compute(self) -> Tensor:
-        """Compute the mean entropy, a scalar."""
         self.require(self.samples, "samples")
         return self.total / self.samples
 
 
 class PolicyMaps(SampledRows):
-    """Some images, and the policy P(T | X) of each image as a map (Koyama et al., Fig. 3).
+    """Some images X, and a map of the policy P(T | X) over augmentations T for each (Koyama et al. 2021, Fig. 3).
 
-    Observes image, log_policy, index and family, whose K augmentations must form a grid. Memory: O(count (C H W + K)).
+    Observes images, index, log_policy, the logarithm of P(T | X), and `family`, the K augmentations, which must form a
+    grid. Results: `image` (count, H, W), the mean over the channels, and `probability` (count, rows, columns), the
+    policy on the grid. Memory: O(count (C H W + K)).
 
     Args:
-        count: Number of samples kept, >= 2.
-        seed: Determines which samples are kept.
+        count: Number of images kept, >= 2.
+        seed: Determines which images are kept.
     """
 
     section = "channel"
@@ -172,23 +175,23 @@ class PolicyMaps(SampledRows):
         super().__init__(("image", "probability"), count, seed)
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family, index: Tensor) -> None:
-        """Observe images (N, C, H, W), log_policy (N, K), the family of augmentations, and index (N,)."""
+        """Add image (N, C, H, W), log_policy (N, K) for the K augmentations `family`, and index (N,)."""
         if family.grid is None:
             raise ValueError(f"Expected `family` with a grid of its members, but got {type(family).__name__}.")
         shaped("N, K", {"K": math.prod(family.grid)}, log_policy=log_policy)
         self.offer(index, image=image, probability=_probability(log_policy).unflatten(1, family.grid))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `image` (count, H, W), the mean over channels, and `probability` (count, rows, columns)."""
         rows = self.rows()
         return {"image": rows["image"].double().mean(1), "probability": rows["probability"]}
 
 
 class PairSimilarity(SampledRows):
-    r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of samples, with ||z|| = 1 (Fig. 8).
+    r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of images x, x' (Koyama et al. 2021, Fig. 8).
 
-    Observes z_image and index. The quantiles are ascending, in [0, 1], and NaN if all of z is 0 or not finite. Memory:
-    O(contrast_size P). `compute` costs O(contrast_size^2 P).
+    z(x) is the embedding of image x without augmentation, scaled to length 1. The result (quantiles,) is ascending, in
+    [0, 1]. Each value is that of one pair, without interpolation. It is NaN if all embeddings are 0 or one is not
+    finite. Memory: O(contrast_size P) for P dimensions. `compute` costs O(contrast_size^2 P).
 
     Args:
         quantiles: Number of quantiles, >= 2, evenly spaced from the minimum to the maximum.
@@ -220,12 +223,11 @@ class PairSimilarity(SampledRows):
         self.quantiles = quantiles
 
     def update(self, z_image: Tensor, index: Tensor) -> None:
-        """Observe z_image (N, P) and index (N,)."""
+        """Add z_image (N, P): N images, P dimensions; index (N,): positions of the images in the data set."""
         shaped("N, P", z_image=z_image)
         self.offer(index, z=z_image)
 
     def compute(self) -> Tensor:
-        """Compute the quantiles, (quantiles,), without interpolation."""
         z = directions(self, self.rows()["z"], "z_image")
         first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
         similarity = (z @ z.T)[first, second].abs().clamp(max=1).sort().values  # rounding may give 1 + 1e-16
@@ -234,13 +236,14 @@ class PairSimilarity(SampledRows):
 
 
 class EmbeddingVectors(SampledRows):
-    """The embeddings of some images without augmentation, to plot them (Koyama et al., Fig. 6 and 7).
+    """The embeddings of some images without augmentation, to plot them (Koyama et al. 2021, Fig. 6 and 7).
 
-    Observes z_image, index and, optionally, label, which all batches or none must have. Memory: O(count P).
+    Results: `z` (count, P), the embeddings with P dimensions, and, if the images have labels, `label` (count, 1).
+    Labels must be given in all batches or in none. Memory: O(count P).
 
     Args:
-        count: Number of samples kept, >= 2.
-        seed: Determines which samples are kept.
+        count: Number of images kept, >= 2.
+        seed: Determines which images are kept.
     """
 
     section = "channel"
@@ -267,7 +270,7 @@ class EmbeddingVectors(SampledRows):
         self.has_label = False
 
     def update(self, z_image: Tensor, index: Tensor, label: Tensor | None = None) -> None:
-        """Observe z_image (N, P), index (N,) and, if the samples have labels, label (N,)."""
+        """Add z_image (N, P): N images, P dimensions; index (N,): positions in the data set; label (N,), if known."""
         if len(self.key) and self.has_label != (label is not None):
             raise ValueError("Expected `label` in every batch or in none, but got both.")
         self.has_label = label is not None
@@ -275,7 +278,6 @@ class EmbeddingVectors(SampledRows):
         self.offer(index, z=z_image, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `z` (count, P) and, if the samples have labels, `label` (count, 1)."""
         rows = self.rows()
         return {name: column.unsqueeze(1) if name == "label" else column for name, column in rows.items()}
 

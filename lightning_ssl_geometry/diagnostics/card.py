@@ -14,9 +14,10 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 
 
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
-    """Return the `quantities` of a class or object: a description of each of its results.
+    """Return {key of a result: its description}, from the attribute `quantities` of a class or object.
 
-    A Metric without `quantities` gets one, made from its name and docstring. Other classes without them have none.
+    If a Metric has no such attribute, one description is made from its name and docstring. If another class has none,
+    the mapping is empty.
 
     >>> from torchmetrics import MeanSquaredError
     >>> quantities_of(MeanSquaredError())[""].title
@@ -48,7 +49,7 @@ def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
     """Describe the results of a Metric, a method, a probe or an evaluation in lines of at most 100 characters.
 
     For each result, the text has its title, its meaning, what low and high values mean, its range and its paper. `logs`
-    maps the key of a result to the names under which it is logged; by default, they follow from the key.
+    maps the key of a result to the names under which it is logged. None: the names are made from the key.
     """
     lines, quantities = [_class(thing).__name__], quantities_of(thing)
     for key, quantity in quantities.items():

@@ -29,17 +29,18 @@ _SCORE = Quantity(
 
 
 class Clusteredness(SampledRows):
-    """How well embeddings form clusters, and how uniformly they cover the sphere (Calder & Lee, Fig. 5 and 6).
+    """How well embeddings form clusters, and how uniformly they cover the sphere (Calder & Lee 2025, Fig. 5 and 6).
 
-    Observes z, index and label: the known clusters, at least 2 and fewer than samples. Results, averaged over views:
+    Observes z, with P dimensions, index and label. The samples of one label are a known cluster. At least 2 known
+    clusters, and more samples than clusters, are needed. Results, averaged over views:
 
     - `nmi` in [0, 1]: normalised mutual information between the known clusters and as many clusters found by k-means.
     - `silhouette` and `kmeans_silhouette` in [-1, 1]: silhouette of the known clusters, and of those found by k-means.
     - `relative_uniformity` >= 0: uniformity divided by that of independent uniform points. 0: all embeddings coincide.
 
-    The first three are NaN if all embeddings have one direction. All are NaN if all embeddings are 0 or a value is not
-    finite. Memory: O(contrast_size P). `compute` runs k-means on the CPU, in O(contrast_size^2 P). Equations:
-    :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
+    All but the last are NaN if all embeddings have the same direction. All four are NaN if all embeddings are 0 or a
+    value is not finite. Memory: O(contrast_size P). `compute` runs k-means on the CPU, in O(contrast_size^2 P).
+    Equations: :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
 
     Args:
         normalize: Whether to look for clusters on the unit sphere. The uniformity is always computed there.
@@ -106,11 +107,10 @@ class Clusteredness(SampledRows):
         self.n_init = n_init
 
     def update(self, z: Tensor, index: Tensor, label: Tensor) -> None:
-        """Observe z (V, N, P), or (N, P) for one view, index (N,) and label (N,)."""
+        """Add z (V, N, P), or (N, P): V views, N samples, P dimensions; with index (N,) and label (N,)."""
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z), label=label)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `nmi`, `silhouette`, `kmeans_silhouette` and `relative_uniformity`, in float64."""
         rows = self.rows()
         views, label = rows["z"].double().transpose(0, 1), rows["label"]
         unit = directions(self, views)

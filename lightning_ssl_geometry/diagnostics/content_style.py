@@ -1,4 +1,4 @@
-"""Content (shared by views) and style (not shared): gradients, losses, temperatures, weights (Rusak et al. 2022)."""
+"""Diagnostics of content (shared by the views of a sample) and style (not shared) (Rusak et al. 2022)."""
 
 __all__ = ["DimensionTemperature", "GradientSpectrum", "LossTerms", "OutputWeights"]
 
@@ -47,15 +47,18 @@ class _OldSettings(InfoNCESwitches, total=False):
 
 
 class GradientSpectrum(Moments):
-    """Spectrum of the gradient of InfoNCE for a linear encoder on h, and the content dimensions (Rusak et al., Eq. 5).
+    """Spectrum of the gradient of InfoNCE for a linear encoder on h, and the content dimensions (Rusak et al. 2022).
 
-    Observes the first two views of h. Sigma_x is the covariance of the first view, and Sigma_x~ the covariance of the
-    difference between the views. `singular_values` (D,), descending, are those of Sigma_x - Sigma_x~. `ratio` (D,),
-    ascending, is Sigma_x~ relative to Sigma_x in each direction: 0 for exact content, and 2 for independent views.
-    Directions without variance are NaN and come last. `content_dimension`, from 0 to D - 1 (Prop. 2), is the number of
-    ratios before the largest factor from one ratio to the next. All are NaN if all rows of h are equal up to rounding
-    or not finite. Memory: O(D^2). An update costs O(N D^2), `compute` O(D^3). Equations:
-    :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
+    Observes the first two views of h, with D dimensions. Sigma_x is the covariance of the first view, and Sigma_x~ the
+    covariance of the difference between the views. Results:
+
+    - `singular_values` (D,), descending: the singular values of Sigma_x - Sigma_x~ (Eq. 5 of Rusak et al.).
+    - `ratio` (D,), ascending: variance of the difference divided by variance of the first view, by direction. It is 0
+      for exact content, and 2 for independent views. Directions without variance are NaN and come last.
+    - `content_dimension`, from 0 to D - 1 (Prop. 2): the number of ratios before the largest factor between neighbours.
+
+    All are NaN if all rows of h are equal up to rounding or not finite. Memory: O(D^2). An update costs O(N D^2) for N
+    samples, `compute` O(D^3). Equations: :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
 
     Args:
         min_ratio: Smallest factor, > 1, that separates content from style. Below it, `content_dimension` is 0.
@@ -105,7 +108,7 @@ class GradientSpectrum(Moments):
         self.add_sums("change", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Observe pairs of views: h (V, N, D) with V >= 2."""
+        """Add h (V, N, D): V >= 2 views of N samples with D dimensions; only the first two views are used."""
         views = by_sample("h", h, views=2)
         super().update(views[:, 0])
         difference = views[:, 0].double() - views[:, 1].double()
@@ -113,7 +116,6 @@ class GradientSpectrum(Moments):
         self.change = change if not self.change.numel() else self.change + change
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `singular_values` (D,), `ratio` (D,) and the scalar `content_dimension`."""
         self.require(self.rows, "samples", least=2)
         mean = self.total / self.rows
         marginal, conditional = self.outer / self.rows - torch.outer(mean, mean), self.change / self.rows
@@ -135,17 +137,17 @@ class GradientSpectrum(Moments):
 
 
 class LossTerms(SampledEmbeddings):
-    """InfoNCE of `contrast_size` samples, split into alignment and uniformity (Rusak et al., Table 1).
+    """InfoNCE of `contrast_size` samples, split into alignment and uniformity (Rusak et al. 2022, Table 1).
 
-    Observes the first two views of z, and index. `align` is minus the mean similarity of the two views of a sample.
-    `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples. `total` is the sum of
-    both. If the loss normalises z, all are NaN for z = 0. Memory: O(contrast_size P). `compute` costs
-    O(contrast_size^2 P). Equation: :func:`functional.alignment_uniformity_terms`.
+    Observes the first two views of z, with P dimensions, and index. `align` is minus the mean similarity of the two
+    views of a sample. `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples.
+    `total` is their sum. If the loss normalises z, all are NaN if all of z is 0 or a value is not finite. Memory:
+    O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.alignment_uniformity_terms`.
 
     Args:
-        loss: The loss: one with fixed temperatures (one, or P) and with anchors and negatives of view 1, such as
-            `InfoNCELoss(form="CL_ICA")`. Other losses raise a ValueError. None: temperature 1 and the form `RUSAK`
-            without the positive in the denominator, which has no lower bound.
+        loss: A loss with fixed temperatures (one, or one per dimension) and with anchors and negatives from view 1,
+            such as `InfoNCELoss(form="CL_ICA")`. A ValueError is raised for other losses. None: temperature 1 and the
+            form `RUSAK` without the positive pair in the denominator. This loss has no lower bound.
         contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
         **old: Deprecated: `temperature` and the other settings of the loss.
@@ -195,7 +197,6 @@ class LossTerms(SampledEmbeddings):
         self.temperature, self.form = _one_sided(loss, old)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `align`, `uniform` and `total`."""
         z = self.pairs().double()
         z1, z2 = directions(self, z) if self.form.normalize else z
         terms = alignment_uniformity_terms(z1, z2, temperature=self.temperature, form=self.form)
@@ -217,9 +218,9 @@ def _one_sided(loss: InfoNCELoss | None, old: _OldSettings) -> tuple[float | tup
 
 
 class DimensionTemperature(Diagnostic):
-    """Temperature of each dimension of the embeddings at the last update.
+    """Temperature of each of the P dimensions of the embeddings at the last update.
 
-    Observes temperature (P,), >= 0, of losses that have one temperature per dimension of z. Cost: O(P).
+    Only for losses that have one temperature >= 0 per dimension. The result has shape (P,). Cost: O(P).
     """
 
     section = "content_style"
@@ -251,27 +252,25 @@ class DimensionTemperature(Diagnostic):
         self.temperature = temperature.detach().clone()
 
     def compute(self) -> Tensor:
-        """Return the temperatures of the last update, (P,)."""
         if self.temperature is None:
             raise ValueError("Expected DimensionTemperature to have observed temperatures, but got none.")
         return self.temperature
 
     def reset(self) -> None:
-        """Forget the temperatures."""
         super().reset()
         self.temperature = None
 
 
 class OutputWeights(Diagnostic):
-    """Mean absolute weight of each output of a layer at the last update (Rusak et al., Appendix E, Fig. 4).
+    """Mean absolute weight of each output of a layer at the last update (Rusak et al. 2022, Appendix E, Fig. 4).
 
-    Observes encoder. If no loss depends on an output, weight decay drives its weights to 0. Results: `weight` (out,);
-    with `split` also `used` and `unused`, the means over the first `split` outputs and over the others. All are >= 0.
-    The paper plots the sum over inputs instead of the mean. The cost does not depend on N.
+    If no loss depends on an output, weight decay drives its weights to 0. `weight` (outputs,) has one value >= 0 per
+    output. If `split` is given, `used` is the mean of the first `split` values, and `unused` the mean of the others.
+    The paper plots the sum over inputs instead of the mean. The cost does not depend on the number of samples.
 
     Args:
         layer: Dotted name of a layer of the encoder, such as "backbone.layer4.2.conv3". Its weight needs >= 2 axes.
-        split: Dimension of the contrasted subvector, >= 1 and less than `out`; None: there is no subvector.
+        split: Number of first outputs that the loss uses, >= 1 and fewer than all. None: the loss uses all outputs.
     """
 
     section = "content_style"
@@ -313,14 +312,13 @@ class OutputWeights(Diagnostic):
         self.weight: Tensor | None = None
 
     def update(self, encoder: nn.Module) -> None:
-        """Read the layer's weights, (out, in, ...)."""
+        """Read the weight of the encoder's layer `layer`, with shape (outputs, inputs, ...)."""
         weight = _named(encoder, self.layer)
         if self.split is not None and self.split >= len(weight):
             raise ValueError(f"Expected `split` < {len(weight)}, the outputs of {self.layer!r}, but got {self.split}.")
         self.weight = weight.detach().double().abs().flatten(1).mean(dim=1)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `weight` (out,) and, with `split`, the scalars `used` and `unused`."""
         if self.weight is None:
             raise ValueError("Expected OutputWeights to have observed an encoder, but got none.")
         if self.split is None:
@@ -329,7 +327,6 @@ class OutputWeights(Diagnostic):
         return {"weight": self.weight, "used": used, "unused": unused}
 
     def reset(self) -> None:
-        """Forget the weights."""
         super().reset()
         self.weight = None
 

@@ -23,14 +23,21 @@ _cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)
 
 
 class UpperBound(SampledEmbeddings):
-    """InfoNCE, its upper bound, and its exact form with an entropy (Cosentino et al., Prop. 3.1, Eq. 1, 3-5 and 13).
+    """InfoNCE, an upper bound of it, and an exact form of it with an entropy (Cosentino et al. 2022, Prop. 3.1).
 
-    Observes two views of z, and index. The loss is the paper's InfoNCE, whatever loss trains the model: cosine
-    similarity, anchors of view 1, n = `contrast_size` samples, and no positive in the denominator. `info_nce` and its
-    bound `upper` are within 2 / temperature of log(2(n - 1)). `invariance` (minus the cosine of two views), `repulsion`
-    (cosine to the hardest negative) and `expectation` (weighted cosine to negatives) are in [-1, 1]. `entropy`, of the
-    weights, is in [0, log(2(n - 1))]. (invariance + expectation) / temperature + entropy is `entropy_form`, and equals
-    `info_nce`. NaN if z is 0 or not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
+    Observes two views of z, with P dimensions, and index. The loss is the paper's InfoNCE, whatever loss trains the
+    model: cosine similarity, anchors from view 1, n = `contrast_size` samples, and no positive pair in the denominator.
+    Results (Eq. 1, 3-5 and 13 of Cosentino et al.):
+
+    - `info_nce` and its bound `upper`: both differ from log(2(n - 1)) by at most 2 / temperature.
+    - `invariance` in [-1, 1]: minus the cosine between the two views of a sample.
+    - `repulsion` in [-1, 1]: cosine between a sample and its hardest negative.
+    - `expectation` in [-1, 1]: weighted mean of the cosines between a sample and its negatives.
+    - `entropy` in [0, log(2(n - 1))]: entropy of the weights in this mean.
+    - `entropy_form`: (invariance + expectation) / temperature + entropy, which equals `info_nce`.
+
+    All are NaN if all embeddings are 0 or a value is not finite. Memory: O(contrast_size P). `compute` costs
+    O(contrast_size^2 P).
 
     Args:
         temperature: 1 / beta, > 0; the paper has beta = 2.
@@ -112,7 +119,6 @@ class UpperBound(SampledEmbeddings):
         self.temperature = temperature
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `invariance`, `repulsion`, `info_nce`, `upper`, `expectation`, `entropy` and `entropy_form`."""
         z = directions(self, self.pairs())
         invariance, repulsion, upper = info_nce_upper_bound(z[0], z[1], self.temperature)
         _, expectation, entropy = info_nce_entropy(z[0], z[1], self.temperature)

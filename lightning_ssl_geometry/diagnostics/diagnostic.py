@@ -15,16 +15,16 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class Diagnostic(Metric):
-    """Base class of diagnostics: a Metric whose class attributes describe its results.
+    """Base class of diagnostics: a Metric with class attributes that describe its results.
 
     The descriptions also set torchmetrics' `higher_is_better` and the limits of `plot()`. Wrong arguments, wrong shapes
     in `update` and too few samples in `compute` raise a ValueError.
 
     Attributes:
-        section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a heading of its own.
+        section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a new heading.
         quantities: Maps each key of the dict that `compute` returns to a description. The key of a single result is "".
-        prefers: Maps an argument of `update` to the name of other data. The argument gets these data in training steps
-            that have them. None: {"h": "fibers"}, the projector's inputs, if `update` takes `projector`; else {}.
+        prefers: Maps an argument of `update` to the name of the data that replace it in training steps, if there are
+            any. None: {"h": "fibers"}, the projector's inputs, if `update` takes `h` and `projector`, else {}.
     """
 
     section: ClassVar[str] = "other"
@@ -43,7 +43,7 @@ class Diagnostic(Metric):
         return True
 
     def add_sums(self, *names: str, shape: Sequence[int] = ()) -> None:
-        """Add float64 states, summed over ranks. An axis of size 0 gets its size at the first update."""
+        """Add float64 states, summed over ranks. The first update sets the size of an axis that has size 0."""
         for name in names:
             self.add_state(name, torch.zeros(tuple(shape), dtype=torch.float64), dist_reduce_fx="sum")
 
@@ -56,7 +56,6 @@ class Diagnostic(Metric):
             )
 
     def reset(self) -> None:
-        """Forget all observations, and release the modules that attributes of type :class:`Standing` hold."""
         super().reset()
         for held in vars(self).values():
             if isinstance(held, Standing):
@@ -67,7 +66,7 @@ class Diagnostic(Metric):
 
 
 class Standing:
-    """Holds a module from `update` to `compute`, and checks that its weights do not change in between."""
+    """Keeps a network from `update` to `compute`, and checks that its weights do not change in between."""
 
     def __init__(self) -> None:
         self._held: tuple[nn.Module, ...] = ()  # in a tuple, so that it is not a submodule of the Metric
@@ -77,7 +76,7 @@ class Standing:
         return bool(self._held)
 
     def hold(self, module: nn.Module) -> None:
-        """Hold a module. A second module, or changed weights, raise a ValueError."""
+        """Keep a reference to a module. A ValueError is raised for a second module, or if the weights have changed."""
         if not self._held:
             self._held, self._moment = (module,), _moment(module)
         if module is not self._held[0] or _moment(module) != self._moment:
@@ -87,19 +86,19 @@ class Standing:
             )
 
     def module(self) -> nn.Module:
-        """Return the held module. If there is none, or its weights have changed, a ValueError is raised."""
+        """Return the module. A ValueError is raised if there is none, or if its weights have changed."""
         if not self._held:
             raise ValueError("Expected to have observed a module, but got none.")
         self.hold(self._held[0])
         return self._held[0]
 
     def forget(self) -> None:
-        """Release the held module."""
+        """Drop the reference to the module."""
         self._held, self._moment = (), ()
 
 
 def preferred(metric: Metric) -> Mapping[str, str]:
-    """Return the `prefers` of a Metric, or the default of :class:`Diagnostic` if it has none.
+    """Return the attribute `prefers` of a Metric, or the default described in :class:`Diagnostic` if it has none.
 
     >>> from lightning_ssl_geometry.diagnostics import NullSpaceFraction
     >>> preferred(NullSpaceFraction())

@@ -39,17 +39,19 @@ _of_network = partial(_error, paper=SESN, parts=True)
 class EquivarianceError(Diagnostic):
     r"""How far a network f is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
-    T_g transforms images by the group element g, and Gamma_g features. Observes image (N, C, H, W) and
-    feature_extractor, which maps images to feature maps (N, C, |G|, H', W'). Values are >= 0. At 0, f is equivariant.
-    Around 1 to 2, f(T_g x) is unrelated to the transformed features. The network runs in eval mode at each update; its
-    weights should not change between updates. An update costs 1 + E forward passes for E group elements (rotation 3,
-    translation 4, S scales S (S - 1) / 2). Equation: :func:`functional.equivariance_error`.
+    T_g transforms images by the group element g, and Gamma_g transforms features. Observes image (N, C, H, W) and
+    feature_extractor, which maps images to feature maps (N, C, |G|, H', W') of a group G. Results: `elements` (E,), the
+    error of each of E group elements, and their `mean`; with `layers`, both for each layer. Errors are >= 0. At 0, f is
+    equivariant. At about 1 to 2, f(T_g x) is unrelated to the transformed features. The network runs in eval mode at
+    each update; its weights should not change between updates. An update costs 1 + E forward passes. E is 3 for
+    rotation, 4 for translation, and S (S - 1) / 2 for S scales. Equation: :func:`functional.equivariance_error`.
 
     Args:
         group: "rotation", "translation" or "scale".
-        fill: Value, or one per channel, of pixels that enter at the border: black or the border, after normalisation.
+        fill: Value, or one per channel, of pixels that enter at the border: that of black or of the border, normalised.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
-            :class:`functional.groups.equivariance.EquivarianceSettings`. With "_" for ".", layer names must differ.
+            :class:`functional.groups.equivariance.EquivarianceSettings`. Names in `layers` must differ if "." becomes
+            "_".
     """
 
     section = "equivariance"
@@ -97,7 +99,7 @@ class EquivarianceError(Diagnostic):
         self.add_sums("difference", "reference", shape=(len(self.keys), elements))
 
     def update(self, image: Tensor, feature_extractor: nn.Module) -> None:
-        """Observe images (N, C, H, W), with the present weights of the network."""
+        """Add images (N, C, H, W). The network is applied with its present weights."""
         if not len(image):  # all samples of this rank are repeats
             return
         with evaluating(feature_extractor), torch.no_grad():
@@ -108,7 +110,6 @@ class EquivarianceError(Diagnostic):
         self.reference = sums.reference if first else self.reference + sums.reference
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `elements` (E,), the error of each group element, and `mean`; with `layers`, both for each layer."""
         self.require(self.rows, "images")
         error = self.difference / self.reference
         means = {f"mean{key}": row.mean() for key, row in zip(self.keys, error, strict=True)}
@@ -120,18 +121,19 @@ class InvarianceError(Diagnostic):
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
 
-    T_g transforms an image by the group element g. Observes image (N, C, H, W) and encoder, which maps images to h
-    (N, D). Values are >= 0. At 0, h is invariant to the group. At 1, a transformed image is as far from the original as
-    another image is. NaN if h is the same for all images up to rounding, or not finite. The encoder runs in eval mode
-    at each update; its weights should not change between updates. Memory: O(D). An update costs 1 + E forward passes
-    for E group elements. Equation: :func:`functional.invariance_error`.
+    T_g transforms an image by the group element g. Observes N images (N, C, H, W) and encoder, which maps images to h
+    (N, D). Results: `elements` (E,), the error of each of E group elements, and their `mean`. Errors are >= 0. At 0, h
+    is invariant to the group. At 1, a transformed image is as far from the original as another image is. NaN if h is
+    the same for all images up to rounding, or not finite. The encoder runs in eval mode at each update; its weights
+    should not change between updates. Memory: O(D). An update costs 1 + E passes. Equation:
+    :func:`functional.invariance_error`.
 
     Args:
         group: "rotation" by 1, 2 and 3 quarter turns; "translation" down, up, right and left; or "scale" by `factors`.
         shift: Length of a translation in pixels, >= 1.
-        factors: Scale factors, each > 0; by default those between the scales of Keller et al.
+        factors: Scale factors, each > 0. The defaults are 1 / 1.75, 1 / 1.5 and 1 / 1.25, from Keller et al. 2022.
         circular: Whether pixels that a translation moves out of the image enter at the opposite border.
-        fill: Value, or one per channel, of pixels that enter at the border: black or the border, after normalisation.
+        fill: Value, or one per channel, of pixels that enter at the border: that of black or of the border, normalised.
     """
 
     section = "equivariance"
@@ -183,7 +185,7 @@ class InvarianceError(Diagnostic):
         self.add_sums("moved", shape=(len(self.elements),))
 
     def update(self, image: Tensor, encoder: nn.Module) -> None:
-        """Observe images (N, C, H, W), with the present weights of the encoder."""
+        """Add images (N, C, H, W). The encoder is applied with its present weights."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         if not len(image):  # all samples of this rank are repeats
@@ -205,7 +207,6 @@ class InvarianceError(Diagnostic):
         self.moved = self.moved + torch.stack(moved)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `elements` (E,), the error of each group element, and their `mean`."""
         self.require(self.rows, "samples", least=2)
         variance = (self.square - self.total.square().sum() / self.rows) / (self.rows - 1)
         dim = len(self.total)

@@ -26,17 +26,18 @@ _STREAM = 0x10559A9  # makes the draws differ from others by (seed, index)
 
 
 class LossGap(SampledRows):
-    """Compares the A-SSL loss (Eq. 2) on transformed images with the H-SSL loss (Eq. 3) on fibers of the originals.
+    """Compares the A-SSL loss of transformed images with the H-SSL loss of fibers of the images (Keller et al. 2022).
 
     A fiber is the feature vector at one group element of the feature map. Two group elements g are drawn for each
-    sample. A-SSL (augmentation-based) transforms the image by each g, and compares the fibers of both feature maps at
-    one element g_0. H-SSL (homomorphic) compares the fibers of the original at both g^-1 g_0. The losses are equal if
-    the network is equivariant (Keller et al., Section 3). Rotations are quarter turns. Translations are whole strides,
-    at most a fifth of the map. Scales are those of the group, relative to the smallest.
+    sample. A-SSL (augmentation-based, Eq. 2 of Keller et al.) transforms the image by each g, and compares the fibers
+    of both feature maps at one element g_0. H-SSL (homomorphic, Eq. 3) compares two fibers of the original image: the
+    fibers at g^-1 g_0 for each g. The losses are equal if the network is equivariant (Section 3). Rotations are quarter
+    turns. Translations are multiples of the stride, at most a fifth of the map. Scales are relative to the smallest of
+    the group.
 
-    Observes image (N, C, H, W), feature_extractor, projector, which embeds one fiber, and index. Results: the losses
-    `a_ssl` and `h_ssl`, their `difference`, and `similarity` in [-1, 1], the mean cosine between the embeddings of
-    A-SSL and of H-SSL for the same g. An update costs 3 forward passes in eval mode. The weights should stay constant.
+    Results: the losses `a_ssl` and `h_ssl`; `difference`, A-SSL minus H-SSL; and `similarity` in [-1, 1], the mean
+    cosine between the embeddings of A-SSL and of H-SSL for the same g. An update costs 3 forward passes in eval mode.
+    The weights should stay constant.
 
     Args:
         group: "rotation", "translation" or "scale".
@@ -45,7 +46,7 @@ class LossGap(SampledRows):
         temperature: tau of both losses, > 0.
         contrast_size: Number of samples kept, >= 2. The losses depend on it.
         seed: Determines which samples are kept, and the group elements.
-        fill: Value of the pixels that enter the image at the border: black, or the border, after normalisation.
+        fill: Value of the pixels that enter the image at the border: that of black or of the border, normalised.
     """
 
     section = "equivariance"
@@ -106,7 +107,7 @@ class LossGap(SampledRows):
         self.temperature, self.fill = temperature, fill
 
     def update(self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor) -> None:
-        """Observe images (N, C, H, W), the modules, and index (N,)."""
+        """Add image (N, C, H, W), index (N,) and the networks: `projector` maps fibers (N, D) of the features to z."""
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
             maps, group = self._maps(feature_extractor, image)
             u = counter_uniform(self.seed, _STREAM, index, size=6)
@@ -119,7 +120,6 @@ class LossGap(SampledRows):
         self.offer(index, augmented=augmented, homomorphic=homomorphic)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `a_ssl`, `h_ssl`, `difference` and `similarity`."""
         rows = self.rows()
         a, h = (self._loss(rows[name]) for name in ("augmented", "homomorphic"))
         similarity = cosine_similarity(rows["augmented"], rows["homomorphic"], dim=-1).mean()
@@ -134,7 +134,7 @@ class LossGap(SampledRows):
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Return the positions of g_0, and for both views the positions of g^-1 g_0 and the transformed images."""
+        """Return the positions of g_0 and, for both g, the positions of g^-1 g_0 and the transformed images."""
         if self.group == "rotation":
             turns = [(4 * u[:, view]).long() for view in range(2)]
             base = (group.order * u[:, 2]).long()

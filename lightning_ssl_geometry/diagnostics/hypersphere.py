@@ -29,8 +29,9 @@ _TRAJECTORY = Chart(
 class Alignment(Diagnostic):
     """Mean of ||z1 - z2||^alpha over the samples, for the first two views z1 and z2, scaled to length 1.
 
-    Observes z. For `alpha` = 2 the value is in [0, 4]: 0 for equal, 2 for unrelated and 4 for opposite views. NaN if
-    all of z is 0 or not finite. A single row of 0 stays 0. Cost: O(N P). Equation: :func:`functional.alignment`.
+    Observes z. For `alpha` = 2 the value is in [0, 4]: 0 for equal, 2 for unrelated and 4 for opposite views. An
+    embedding that is 0 stays 0. The value is NaN if all embeddings are 0 or one is not finite. Cost: O(N P) for N
+    samples with P dimensions. Equation: :func:`functional.alignment`.
 
     Args:
         alpha: Exponent of the distance.
@@ -61,14 +62,13 @@ class Alignment(Diagnostic):
         self.add_sums("total", "pairs", "directed")
 
     def update(self, z: Tensor) -> None:
-        """Observe pairs of views: z (V, N, P) with V >= 2."""
+        """Add z (V, N, P): V >= 2 views of N samples with P dimensions; only the first two views are used."""
         z = unit_directions(by_sample("z", z, views=2)[:, :2].transpose(0, 1))
         self.total += alignment(z[0], z[1], alpha=self.alpha) * z.shape[1]
         self.pairs += z.shape[1]
         self.directed += z.any(dim=2).all(dim=0).sum()
 
     def compute(self) -> Tensor:
-        """Compute the mean, a scalar."""
         self.require(self.pairs, "pairs")
         if not self.directed or not self.total.isfinite():
             return undefined(self, "all of `z` is 0, which has no direction, or a value is not finite")
@@ -88,8 +88,9 @@ class _KernelMean(SampledEmbeddings):
 class GaussianPotential(_KernelMean):
     """Mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
-    Observes z and index. The value is in [0, 1]: 1 if all embeddings coincide. NaN if all of z is 0 or not finite.
-    Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.gaussian_potential`.
+    Observes z, with P dimensions, and index. The value is in [0, 1]: 1 if all embeddings coincide, and NaN if all are 0
+    or one is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
+    :func:`functional.gaussian_potential`.
 
     Args:
         t: Inverse squared width of the kernel, > 0.
@@ -113,15 +114,15 @@ class GaussianPotential(_KernelMean):
     }
 
     def compute(self) -> Tensor:
-        """Compute the potential, a scalar."""
         return self.potentials().mean()
 
 
 class Uniformity(_KernelMean):
     """Logarithm of the mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
-    Observes z and index. The value is at most 0: 0 if all embeddings coincide. NaN if all of z is 0 or a value is not
-    finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.uniformity`.
+    Observes z, with P dimensions, and index. The value is at most 0: 0 if all embeddings coincide, and NaN if all are 0
+    or one is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
+    :func:`functional.uniformity`.
 
     Args:
         t: Inverse squared width of the kernel, > 0.
@@ -145,5 +146,4 @@ class Uniformity(_KernelMean):
     }
 
     def compute(self) -> Tensor:
-        """Compute the uniformity, a scalar."""
         return self.potentials().log().mean()

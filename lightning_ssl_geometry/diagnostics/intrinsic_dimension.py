@@ -37,12 +37,12 @@ _LEAST = 20  # the standard error of d from N ratios is d / sqrt(N - 2)
 class IntrinsicDimension(SampledRows):
     """Intrinsic dimension of `contrast_size` representations, by two estimators.
 
-    Observes index and the first view of h. `two_nn` (Facco et al.) uses the distances to the two nearest neighbours,
-    and `mle` (Levina & Bickel) those to the `neighbors` nearest. Both are >= 0 and not bounded by D. They are too low
-    for high dimensions, which need many samples. Representations that coincide up to rounding count as one point. Both
-    values are NaN if an entry is not finite or fewer than 20 points are distinct, and `mle` also if at most `neighbors`
-    points are distinct. Memory: O(contrast_size D). `compute` costs O(contrast_size^2 D). Equations:
-    :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
+    Observes index and the first view of h, with D dimensions. `two_nn` (Facco et al. 2017) uses the distances to the
+    two nearest neighbours. `mle` (Levina & Bickel 2004) uses the distances to `neighbors` nearest neighbours. Both are
+    >= 0 and not bounded by D. If there are too few samples for a high dimension, both are too low. Representations that
+    coincide up to rounding count as one point. Both values are NaN if an entry is not finite or fewer than 20 points
+    are distinct. `mle` is also NaN if at most `neighbors` points are distinct. Memory: O(contrast_size D). `compute`
+    costs O(contrast_size^2 D). Equations: :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
 
     Args:
         neighbors: Number of nearest neighbours that `mle` uses, from 2 to contrast_size - 1.
@@ -79,12 +79,11 @@ class IntrinsicDimension(SampledRows):
         self.discard = discard
 
     def update(self, h: Tensor, index: Tensor) -> None:
-        """Observe a batch: h (V, N, D), or (N, D) for one view, and index (N,), the positions in the data set."""
+        """Add h (V, N, D), or (N, D): V views, N samples, D dimensions; index (N,): positions in the data set."""
         # the views of one sample would be its nearest neighbours
         self.offer(index, h=h[0] if h.ndim == 3 else h)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `two_nn` and `mle`."""
         h = self.rows()["h"]
         if not h.isfinite().all():
             return dict.fromkeys(("two_nn", "mle"), undefined(self, "`h` is not finite"))
@@ -120,5 +119,5 @@ def _distinct(h: Tensor) -> Tensor:
 
 
 def _lost(h: Tensor) -> Tensor:
-    """Return the distance, (N,), below which another row equals a row of h (N, D) up to rounding in float32."""
+    """Return, for each row of h (N, D), the distance (N,) below which float32 cannot tell another row from it."""
     return 1e-6 * h.double().abs().amax(dim=1)

@@ -47,13 +47,13 @@ _ENCODER, _PROJECTOR = "encoder", "projector"
 class LatentR2(Diagnostic):
     r"""Adjusted R^2 of a linear map from each layer's output to content and to style latents, on held-out samples.
 
-    Observes image (N, D) or (N, C, H, W); latent (V, N, d), whose first view generated the image; content (d,), true
-    for content latents; index; encoder, which maps images to h; and optionally projector, which maps h to z. The map is
-    fitted on half of the samples, chosen by a hash of (seed, index). R^2, at most 1, is computed on the other half. A
-    layer of width D needs about 10 D samples; with fewer, R^2 falls. NaN if a half has too few samples for a layer, or
-    a value is not finite. The networks run in eval mode; their weights should not change between updates. Memory:
-    16 (1 + D + d)^2 bytes per layer. An update costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer.
-    Equation: :func:`functional.latent_r2`.
+    For synthetic data, with known latents. The map is fitted on half of the samples, chosen by a hash of `seed` and the
+    position in the data set. R^2, at most 1, is computed on the other half. Results: `content` (L,) and `style` (L,),
+    the mean R^2 over the latents of each kind for L layers; and their values for h and z, such as `content_h`. A layer
+    of width D needs about 10 D samples; with fewer, R^2 is lower. A value is NaN if a half has too few samples for a
+    layer, or a number is not finite. The networks run in eval mode; their weights should not change between updates.
+    Memory: 16 (1 + D + d)^2 bytes per layer for d latents. An update of N samples costs a forward pass and O(N D^2) per
+    layer, `compute` O(D^3) per layer. Equation: :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
@@ -136,7 +136,11 @@ class LatentR2(Diagnostic):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Observe image (N, ...), latent (V, N, d), content (d,), index (N,) and the networks."""
+        """Add N images (N, C, H, W) or (N, D), their latents, the networks, and index (N,), positions in the data set.
+
+        `latent` (V, N, d) holds the d latents of V views; those of the first view generated the images. `content` (d,)
+        is true for content latents. `encoder` maps images to h, and `projector` maps h to z.
+        """
         check_content(latent, content, len(image))
         shaped("N,", {"N": len(image)}, index=index)
         if self.moments.numel() and not torch.equal(content.cpu(), self._content):
@@ -153,7 +157,6 @@ class LatentR2(Diagnostic):
         self.moments = torch.stack(sums) + (self.moments if self.moments.numel() else 0)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `content` and `style` (L,), the mean R^2 of these latents by layer, and both values at h and z."""
         self.require(self._halves()[0][:, 0, 0].sum() if self.moments.numel() else 0, "samples")
         layers = zip(self._halves(), self._widths, strict=True)
         r2 = torch.stack([r2_or_nan(self, halves[0], halves[1], dim=width) for halves, width in layers])  # (L, d)
@@ -173,7 +176,7 @@ class LatentR2(Diagnostic):
         ]
 
     def _features(self, network: nn.Module, image: Tensor) -> dict[str, Tensor]:
-        """Map each layer's name to its output (N, D'), in the order of the calls."""
+        """Return {name of a layer: its output (N, D')}, in the order of the calls."""
         if not self.moments.numel():
             self._places = _places(network, self.layers, image[:1])
         with layer_outputs(network, list(self._places.values())) as run:
@@ -185,7 +188,7 @@ class LatentR2(Diagnostic):
 
 
 def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
-    """Return `moments_r2(fit, score, dim)`, or NaN with a warning if the samples are too few or not finite."""
+    """Return `moments_r2(fit, score, dim)`. If the samples are too few or not finite, warn and return NaN."""
     try:
         return moments_r2(fit, score, dim)
     except ValueError as error:  # the shapes fit: the samples are too few, or not finite
@@ -193,7 +196,7 @@ def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
 
 
 def check_content(latent: Tensor, content: Tensor, n: int) -> None:
-    """Raise a ValueError unless latent is (V, N, d) with N = `n`, and content is (d,) of booleans."""
+    """Raise a ValueError unless latent is (V, n, d), V views of n samples, and content is (d,) of booleans."""
     shaped("V, N, d", {"N": n}, latent=latent)
     shaped("d,", {"d": latent.shape[2]}, content=content)
     if content.dtype != torch.bool:
@@ -201,12 +204,12 @@ def check_content(latent: Tensor, content: Tensor, n: int) -> None:
 
 
 def fitted_half(seed: int, index: Tensor) -> Tensor:
-    """Return a mask (N,) of the samples to fit on. `index` (N,) are the positions of the samples in the data set."""
+    """Return a mask (N,) of the samples to fit on, from their positions in the data set, `index` (N,)."""
     return counter_hash(seed, _STREAM, index) >= 0
 
 
 def _places(network: nn.Module, layers: Sequence[str] | None, x: Tensor) -> dict[str, str]:
-    """Map each layer's name to its dotted path in `network`, in the order of the calls."""
+    """Return {name of a layer: its dotted path in `network`}, in the order of the calls."""
     inner = _leaves(network) if layers is None else [_place(network, name) for name in layers]
     parts = {_ENCODER: "h", _PROJECTOR: "z"}
     calls = _calls(network, list(dict.fromkeys([*inner, *(name for name, _ in network.named_children())])), x)

@@ -15,7 +15,8 @@ from lightning_ssl_geometry.quantity import Quantity
 class LayerSample(SampledRows):
     """The outputs of several layers for the same samples, to compare layers or models.
 
-    Memory: O(contrast_size) times the sum of the layers' widths.
+    Results for n samples: `sample` (n,), their positions in the data set; `layer_0` (n, D_0), `layer_1` (n, D_1), ...,
+    the outputs; and `label` (n,) if labels were given. Memory: O(contrast_size) times the sum of the layers' widths.
 
     Args:
         num_layers: Number of layers, >= 1.
@@ -36,12 +37,11 @@ class LayerSample(SampledRows):
         self.num_layers = num_layers
 
     def update(self, layers: Sequence[Tensor], index: Tensor, label: Tensor | None = None) -> None:
-        """Observe the output (N, D_l) of each layer l, index (N,) and, if the samples have labels, label (N,)."""
+        """Add one output (N, D_l) for each layer l; index (N,): positions in the data set; label (N,), if known."""
         if len(layers) != self.num_layers:
             raise ValueError(f"Expected `layers` of {self.num_layers} tensors, but got {len(layers)}.")
         columns = {f"layer_{k}": layer for k, layer in enumerate(layers)}
         self.offer(index, sample=index, **({} if label is None else {"label": label}), **columns)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `sample` (n,), the kept indices; `layer_0` (n, D_0), `layer_1`, ...; and `label` (n,) if known."""
         return self.rows()

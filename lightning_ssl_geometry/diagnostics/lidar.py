@@ -20,9 +20,10 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 class LiDAR(Diagnostic):
     """Effective rank of the covariance between samples, relative to the covariance between the views of a sample.
 
-    Observes h with V >= 2 augmented views of each sample. The value is in [1, min(n - 1, D)] for n samples. It depends
-    on V, which must be the same in every update. A sample that is observed twice counts twice. Memory: O(D^2). An
-    update costs O(V N D^2), `compute` O(D^3). Equation: :func:`functional.lidar`.
+    Observes h with V >= 2 augmented views of each sample, and D dimensions. The value is in [1, min(n - 1, D)] for n
+    samples. It depends on V, which must be the same in every update. A sample that is observed twice counts twice. The
+    value is NaN if h is not finite or the means of all samples are equal up to rounding. Memory: O(D^2). An update of N
+    samples costs O(V N D^2), `compute` O(D^3). Equation: :func:`functional.lidar`.
 
     Args:
         delta: Added to the variance between views of a sample, > 0.
@@ -71,7 +72,7 @@ class LiDAR(Diagnostic):
         self.add_sums("outer", "within", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Observe h (V, N, D) with V >= 2."""
+        """Add h (V, N, D): V >= 2 views of N samples with D dimensions."""
         by_sample("h", h, views=2)  # checks its shape
         if len(h) != self.views and self.views:
             raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
@@ -90,7 +91,6 @@ class LiDAR(Diagnostic):
         self.within += rest.T @ rest / len(h)
 
     def compute(self) -> Tensor:
-        """Compute LiDAR, a scalar; NaN if h is not finite or the means of all samples are equal up to rounding."""
         self.require(self.samples, "samples", least=2)
         mean = self.total / self.samples
         between = self.outer / self.samples - torch.outer(mean, mean)
@@ -102,6 +102,5 @@ class LiDAR(Diagnostic):
         return scatter_lidar(between, self.within / self.samples, delta=self.delta, eps=self.eps, floor=floor)
 
     def reset(self) -> None:
-        """Forget the samples and their number of views."""
         super().reset()
         self.views = 0

@@ -41,30 +41,30 @@ _CHUNK = 256  # images per forward pass
 
 
 class LieGenerator(SampledRows):
-    r"""Whether a transformation acts on h as a one-parameter group (Eq. 7), and how much of it a projector ignores.
+    r"""Whether a transformation acts on h as a one-parameter group (Cosentino et al. 2022, Eq. 7).
 
-    Observes image (N, C, H, W), index, encoder and, optionally, projector. Each kept image x is transformed with the
-    strength `max_strength` times epsilon, uniform in [-1, 1]. On half of the samples, the generator G in
-    :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)` is fitted. On the others, epsilon is estimated. Results:
+    Each kept image x is transformed by :math:`t_\epsilon`, with the strength `max_strength` times epsilon, uniform in
+    [-1, 1]. On half of the images, the generator G in :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)` is fitted. On the
+    other half, epsilon is estimated from G. Results:
 
-    - `r2` <= 1 of the estimated strengths. 1: one G explains all images. 0: no better than guessing the mean.
-    - `r2_shuffled`: `r2` after the strengths of the fitted half were shuffled, as a baseline.
+    - `r2` <= 1: R^2 of the estimated strengths. 1: one G explains all images. 0: no better than guessing the mean.
+    - `r2_shuffled`: a baseline, the value of `r2` if G is fitted to shuffled strengths.
     - `null_space` in [0, 1] (Prop. 4.3): share of :math:`\|G\|_F^2` that a linear projector ignores. NaN for G = 0.
-    - `null_space_isotropic`: the value of `null_space` for a G without preferred directions, 1 - rank / D.
+    - `null_space_isotropic`: its value for a G without preferred directions, 1 - rank / D, with the projector's rank.
 
     The last two need a linear projector, and are meaningful only if `r2` is high. The networks run in eval mode; their
-    weights must not change between updates. Memory: `contrast_size` images. `compute` costs two forward passes of them
-    and O(N D^2 + D^3). With order "exponential" it costs thousands of times O(N D^2); set `dimensions` then.
+    weights must not change between updates. Memory: N = `contrast_size` images. `compute` costs two forward passes of
+    these images and O(N D^2 + D^3) for D dimensions of h. The order "exponential" costs thousands of times O(N D^2).
 
     Args:
         transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W), and changes nothing at strength 0. None:
             :func:`functional.rotate`, in degrees.
         max_strength: Largest strength, > 0, in the unit of the transformation.
         contrast_size: Number of samples kept, >= 4.
-        order: Model of the group: "first" (I + epsilon G) or "exponential".
-        dimensions: Number >= 1 of principal directions (uncentred) of h to which G is restricted; None: all D. With
-            fewer than 2 D samples many G fit, and the smallest is taken. Fewer directions prevent this.
-        tau: Threshold of W: singular values below it belong to its null space.
+        order: Model of the group: "first" (I + epsilon G) or "exponential". Set `dimensions` for "exponential".
+        dimensions: Number >= 1 of principal directions (uncentred) of h to which G is restricted; None: all D. If there
+            are fewer than 2 D samples, many G fit, and the smallest is taken; fewer directions prevent this.
+        tau: Threshold of the projector's singular values: directions below it belong to its null space.
         mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
         seed: Determines which samples are kept, and their strengths.
         ridge: Weight of the ridge penalty of the fit, >= 0.
@@ -138,7 +138,7 @@ class LieGenerator(SampledRows):
         self.projector = Standing()
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module, projector: nn.Module | None = None) -> None:
-        """Observe image (N, C, H, W), index (N,) and the modules."""
+        """Add image (N, C, H, W); index (N,): positions of the images in the data set; and the networks."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)
@@ -147,7 +147,6 @@ class LieGenerator(SampledRows):
         self.offer(index, image=image, position=index)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `r2` and `r2_shuffled`; for a linear projector also `null_space` and `null_space_isotropic`."""
         rows = self.rows()
         self.require(len(rows["position"]), "samples", least=4)
         strength = 2 * counter_uniform(self.seed, _STRENGTH, rows["position"], size=1)[:, 0].double() - 1
@@ -194,13 +193,14 @@ class LieGenerator(SampledRows):
 
 
 class RotationRank(SampledRows):
-    """Rank of the rotations of an image, in pixels and in h, by range of angles (Cosentino et al., Fig. 10, Prop. 4.2).
+    """Rank of the rotations of an image, in pixels and in h, for several largest angles (Cosentino et al. 2022).
 
-    Observes image (N, C, H, W), index and encoder. For each range, each kept image is rotated by `count` angles,
-    uniform in [0, range]. The rank is the number of directions that these rotations span, averaged over images. It is
-    in [0, min(`count` - 1, dimensions)]. For pixels, the paper uses one-hot images. The encoder runs in eval mode; its
-    weights must not change between updates. Memory: `contrast_size` images. For each range, `compute` costs
-    `contrast_size` times `count` forward passes and `contrast_size` SVDs of matrices (count, dimensions).
+    Each kept image is rotated `count` times, by angles uniform in [0, largest angle]. The rank is the number of
+    directions that these rotations span, averaged over images (Fig. 10, Prop. 4.2). It is in [0, min(count - 1, D)] for
+    D pixel values or D dimensions of h. Results, each (R,) for R largest angles, or a scalar if R = 1: `angles`, the
+    largest angles; `pixels` and `h`, the ranks. For pixels, the paper uses one-hot images. The encoder runs in eval
+    mode; its weights must not change between updates. Memory: `contrast_size` images. For each largest angle, `compute`
+    costs `contrast_size` times `count` forward passes and `contrast_size` SVDs of matrices (count, D).
 
     Args:
         ranges: The largest angles, in degrees, each > 0.
@@ -262,14 +262,13 @@ class RotationRank(SampledRows):
         self.encoder = Standing()
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module) -> None:
-        """Observe image (N, C, H, W), index (N,) and the encoder."""
+        """Add image (N, C, H, W); index (N,): positions of the images in the data set; and the encoder."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)
         self.offer(index, image=image, position=index)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the ranges `angles` and the mean ranks `pixels` and `h`, each (R,), or scalars if R = 1."""
         rows, encoder = self.rows(), self.encoder.module()
         fraction = counter_uniform(self.seed, _ANGLE, rows["position"], size=self.count)  # (n, count)
         with evaluating(encoder), torch.no_grad():

@@ -34,13 +34,14 @@ _of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batc
 
 
 class MeanCorrelationCoefficient(Diagnostic):
-    """Mean correlation coefficient (MCC) between single outputs of the projector and single latents.
+    """Mean correlation coefficient (MCC) between the outputs z of the projector and the latents of synthetic data.
 
-    Observes the first view of z (V, N, P) and of latent (V, N, d), and content (d,), true for content latents. Outputs
-    and latents are matched one to one such that the sum of their absolute correlations is largest. The results are in
-    [0, 1]. At 1, z equals the latents up to order, signs and scales. Constant outputs give 0, unrelated outputs about
-    sqrt(2 log(P) / N). NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2), `compute`
-    O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
+    Observes the first view of z and of latent, and content, true for content latents. Outputs and latents are matched
+    one to one, such that the sum of the absolute correlations is largest. Results in [0, 1]: the `mean` over all
+    matched latents, and the means over those of one kind, `content` and `style`. At 1, z equals the latents up to
+    order, signs and scales. Constant outputs give 0, unrelated outputs about sqrt(2 log(P) / N) for P outputs and N
+    samples. All are NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2) for d latents,
+    `compute` O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
     """
 
     section = "content_style"
@@ -78,7 +79,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.add_sums("moments", shape=(0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
-        """Observe z (V, N, P), latent (V, N, d) and content (d,)."""
+        """Add z (V, N, P), latent (V, N, d) and content (d,): V views, N samples, P outputs, d latents."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         self._content = content
@@ -86,7 +87,6 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `mean` over all matched latents, and the means `content` and `style` over those of each kind."""
         self.require(self.moments.numel(), "samples")
         kinds = [("content", self._content), ("style", ~self._content)]
         if not self.moments.isfinite().all() or self.moments[0, 0] < _LEAST:
@@ -118,19 +118,19 @@ def _share(kind: str, other: str) -> Quantity:
 
 
 class TemperatureOrder(Diagnostic):
-    r"""Whether outputs that hold content have lower temperatures than outputs that hold style, tau_c < tau_s.
+    r"""Whether outputs for content have lower temperatures than outputs for style (Rusak et al. 2022, Prop. 3).
 
-    Rusak et al. (2022), Section 4.1 and Proposition 3. Observes the first view of z (V, N, P) and of latent (V, N, d);
-    content (d,), true for content latents; index; and temperature (P,) at the last update. On half of the samples,
-    chosen by a hash of (seed, index), linear maps from the latents of each kind to each output are fitted. An output
-    belongs to the kind that explains more of its variance. Constant outputs belong to neither. Results:
+    Observes the first view of z and of latent; content, true for content latents; index; and tau, one temperature per
+    output, at the last update (Section 4.1 of Rusak et al.). On half of the samples, chosen by a hash of `seed` and the
+    position in the data set, each output is fitted by a linear map of the content latents, and by one of the style
+    latents. It belongs to the kind that explains more of its variance, or to neither if it is constant. Results:
 
     - `auc` in [0, 1]: share of the pairs of a content and a style output with :math:`\tau_c < \tau_s`; ties count half.
     - `content_share`, `style_share` <= 1: adjusted R^2 of a kind's outputs from its latents, on the other half.
-    - `content_outputs` in [0, P]: the number of outputs that belong to content.
+    - `content_outputs` in [0, P]: the number of the P outputs that belong to content.
 
     All are NaN if a half has too few samples, or a value is not finite. `auc` is also NaN if a kind has no output. An
-    update costs O(N (P + d)^2), `compute` O(d^3).
+    update of N samples with d latents costs O(N (P + d)^2), `compute` O(d^3).
 
     Args:
         seed: Determines on which half of the samples the maps are fitted.
@@ -175,7 +175,7 @@ class TemperatureOrder(Diagnostic):
         self.add_sums("moments", shape=(2, 0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
-        """Observe z (V, N, P), latent (V, N, d), content (d,), index (N,) and temperature (P,)."""
+        """Add z (V, N, P), latent (V, N, d), content (d,), index (N,) and temperature (P,): V views, N samples."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         shaped("N,", {"N": z.shape[1]}, index=index)
@@ -186,7 +186,6 @@ class TemperatureOrder(Diagnostic):
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `auc`, `content_share`, `style_share` and `content_outputs`."""
         self.require(self.moments.numel(), "samples")
         first, second = self.moments
         here = [self._explained(first, first, kind) for kind in (self._content, ~self._content)]

@@ -45,13 +45,14 @@ def _chance(title: str, label: str) -> Quantity:
 
 
 class HardestNegativeDistance(SampledRows):
-    """Distance between an anchor h1 and its hardest negative h*, both scaled to length 1 (Cosentino et al., Fig. 5).
+    """Distance between a representation h1 and its hardest negative h* (Cosentino et al. 2022, Fig. 5).
 
-    Observes the first two views of h and z, and index. The hardest negative is the view of another sample with the most
-    similar z, among `contrast_size` samples. `distance` is the mean distance in h, `histogram` (bins,) its
-    distribution, and `pair` the mean distance between the two views of a sample. Distances are in [0, 2]. `distance`
-    and `histogram` are NaN if all of z has one direction. All are NaN if a row of h is 0 or a value is not finite.
-    Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P).
+    h1 is the first view of a sample. h* is the view of another sample with the most similar z, among `contrast_size`
+    samples. Both are scaled to length 1. Results, with distances in [0, 2]: `distance`, the mean of ||h1 - h*||;
+    `histogram` (bins,), the share of the samples in each bin of this distance; and `pair`, the mean distance between
+    the two views of a sample. `distance` and `histogram` are NaN if all embeddings z have the same direction. All are
+    NaN if a row of h is 0 or a value is not finite. Memory: O(contrast_size (D + P)) for D dimensions of h and P of z.
+    `compute` costs O(contrast_size^2 P).
 
     Args:
         bins: Number of bins of the histogram, of equal width, >= 1.
@@ -96,11 +97,10 @@ class HardestNegativeDistance(SampledRows):
         self.bins = bins
 
     def update(self, h: Tensor, z: Tensor, index: Tensor) -> None:
-        """Observe h (V, N, D) and z (V, N, P) with V >= 2, and index (N,)."""
+        """Add h (V, N, D) and z (V, N, P), V >= 2 views of N samples, and index (N,), positions in the data set."""
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the means `distance` and `pair`, and `histogram` (bins,), the share of the anchors in each bin."""
         rows = self.rows()
         h, z = directions(self, rows["h"], "h"), directions(self, rows["z"])
         if not h[:, :2].any(dim=2).all():
@@ -116,12 +116,12 @@ class HardestNegativeDistance(SampledRows):
 
 
 class LabelAgreement(SampledRows):
-    """Share of the samples whose hardest negative h* has the same label as the sample (Cosentino et al., Fig. 6).
+    """Share of the samples that have the same label as their hardest negative h* (Cosentino et al. 2022, Fig. 6).
 
-    Observes the first two views of z, index, label and, optionally, coarse_label, which all batches or none must have.
-    The hardest negative is the view of another sample with the most similar z, among `contrast_size` samples. Results
-    are in [0, 1]. `fine_chance` and `coarse_chance` are the values for a random h*. `fine` and `coarse` are NaN if all
-    of z has one direction or is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P).
+    h* is the view of another sample with the most similar z, among `contrast_size` samples. Results in [0, 1]: `fine`,
+    the share, and `fine_chance`, its value for a random h*; `coarse` and `coarse_chance`, both for coarse labels, which
+    all batches or none must have. `fine` and `coarse` are NaN if all embeddings have the same direction or one is not
+    finite. Memory: O(contrast_size P) for P dimensions of z. `compute` costs O(contrast_size^2 P).
 
     Args:
         contrast_size: Number of samples kept, >= 2. With more samples, negatives are harder.
@@ -157,7 +157,7 @@ class LabelAgreement(SampledRows):
         self.has_coarse = False
 
     def update(self, z: Tensor, index: Tensor, label: Tensor, coarse_label: Tensor | None = None) -> None:
-        """Observe z (V, N, P) with V >= 2, index (N,), label (N,) and, if known, coarse_label (N,)."""
+        """Add z (V, N, P) of V >= 2 views of N samples, index (N,), label (N,) and, optionally, coarse_label (N,)."""
         if len(self.key) and self.has_coarse != (coarse_label is not None):
             raise ValueError("Expected `coarse_label` in every batch or in none, but got both.")
         self.has_coarse = coarse_label is not None
@@ -165,7 +165,6 @@ class LabelAgreement(SampledRows):
         self.offer(index, z=by_sample("z", z, views=2), label=label, **coarse)
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `fine` and `fine_chance`; with coarse labels also `coarse` and `coarse_chance`."""
         rows = self.rows()
         z = directions(self, rows.pop("z"))
         known = 1.0 if has_neighbors(self, z) else torch.nan

@@ -29,12 +29,17 @@ _spread = partial(_quantity, where="NC2", chart=_SIMPLEX)
 class NeuralCollapse(Diagnostic):
     """How near the classes of a representation are to single points at equal angles.
 
-    Observes h and label. The results are >= 0. All are 0 if each class is one point and these points form a simplex
-    equiangular tight frame. `within_class` is the spread within classes, relative to the spread between classes. The
-    others describe the C class means, minus the global mean. `equinorm` is the standard deviation of their lengths,
-    divided by the mean length. `equiangularity` <= 1 is the standard deviation of their cosines. `simplex` <= C / (C -
-    1) is the average distance of these cosines from -1 / (C - 1). NaN if all class means are equal, or h is not finite.
-    Memory: O((C + D) D). An update costs O(N D^2), `compute` O(C D^2). Equation: :func:`functional.neural_collapse`.
+    Observes h, with D dimensions, and labels of C >= 2 classes. Results >= 0:
+
+    - `within_class`: the spread within classes, relative to the spread between classes.
+    - `equinorm`: standard deviation of the lengths of the class means, divided by their average.
+    - `equiangularity` <= 1: standard deviation of the cosines between class means.
+    - `simplex` <= C / (C - 1): average distance of these cosines from -1 / (C - 1).
+
+    The global mean is subtracted from the class means. All results are 0 if each class is one point and these points
+    form a simplex equiangular tight frame. All are NaN if all class means are equal, or h is not finite. Memory:
+    O((C + D) D). An update of N samples costs O(N D^2), `compute` O(C D^2). Equation:
+    :func:`functional.neural_collapse`.
     """
 
     section = "neighbors"
@@ -92,7 +97,7 @@ class NeuralCollapse(Diagnostic):
         self.add_sums("rounding")
 
     def update(self, h: Tensor, label: Tensor) -> None:
-        """Observe h (V, N, D) or (N, D), and label (N,), the integer label of each sample."""
+        """Add h (V, N, D), or (N, D): V views, N samples, D dimensions; and label (N,), the integer labels."""
         if h.ndim not in (2, 3) or label.shape != h.shape[-2:-1]:
             shapes = f"{tuple(h.shape)}, {tuple(label.shape)}"
             raise ValueError(f"Expected `h` of shape (V, N, D) or (N, D) and `label` of shape (N,), but got {shapes}.")
@@ -105,7 +110,6 @@ class NeuralCollapse(Diagnostic):
         self.outer = outer if not self.outer.numel() else self.outer + outer
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `within_class`, `equinorm`, `equiangularity` and `simplex`, for at least 2 classes."""
         self.require(len(self.classes), "rows")
         _, count, total = _merged(*([dim_zero_cat(state)] for state in (self.classes, self.count, self.total)))
         found = moments_neural_collapse(count[0], total[0], self.outer, rounding=self.rounding / count[0].sum())
@@ -119,7 +123,6 @@ class NeuralCollapse(Diagnostic):
 def _merged(
     classes: list[Tensor], count: list[Tensor], total: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Return each class once, with the sums of its `count` and `total`. Each returned list has one tensor."""
     seen, which = torch.cat(classes).unique(return_inverse=True)
     added = [
         rows.new_zeros(len(seen), *rows.shape[1:]).index_add_(0, which, rows) for rows in map(torch.cat, (count, total))

@@ -19,11 +19,12 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 class SIGReg(SampledEmbeddings):
     """Epps-Pulley statistic of embeddings projected on random lines, averaged over lines and views.
 
-    Observes z and index. The statistic measures the distance from an isotropic Gaussian of mean 0 and variance 1. It is
-    >= 0: about 1.06 for that Gaussian, 0.41 contrast_size if all embeddings are 0, and up to 3.95 contrast_size far
-    away. It is high on the unit sphere, unless `standardize`. All ranks and all calls of `compute` use the same lines.
-    NaN if a value is not finite, or if the rows to standardise are equal up to rounding. Memory: O(contrast_size P).
-    `compute` costs O(contrast_size num_slices (P + 17)). Equation: :func:`functional.sigreg`.
+    Observes z, with P dimensions, and index. The statistic measures the distance from an isotropic Gaussian with mean 0
+    and variance 1. It is >= 0: about 1.06 for that Gaussian, 0.41 times contrast_size if all embeddings are 0, and up
+    to 3.95 times contrast_size if all are the same point far from 0. It is high on the unit sphere, unless
+    `standardize` is true. All ranks and all calls of `compute` use the same lines. The value is NaN if a number is not
+    finite, or if the rows to standardise are equal up to rounding. Memory: O(contrast_size P). `compute` costs
+    O(contrast_size num_slices (P + 17)), for an integral with 17 nodes. Equation: :func:`functional.sigreg`.
 
     Args:
         num_slices: Number of lines, >= 1.
@@ -60,7 +61,6 @@ class SIGReg(SampledEmbeddings):
         self.standardize = standardize
 
     def compute(self) -> Tensor:
-        """Compute the statistic, a scalar."""
         return torch.stack([self._statistic(z) for z in self.sample()]).mean()
 
     def _statistic(self, z: Tensor) -> Tensor:

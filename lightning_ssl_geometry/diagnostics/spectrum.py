@@ -34,9 +34,10 @@ _THRESHOLDS: tuple[tuple[RankMode, float], ...] = (
 
 
 class EffectiveRank(Moments):
-    """Effective rank of the rows of h (RankMe: singular values, uncentred, eps = 1e-7).
+    """Effective rank of the rows of h; the defaults are those of RankMe (singular values, uncentred, eps = 1e-7).
 
-    Observes h. Range: [1, D]. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.effective_rank`.
+    Observes h, N samples with D dimensions. The value is in [1, D]. It is NaN if all rows are 0 (or equal, if centred)
+    up to rounding. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.effective_rank`.
 
     Args:
         center: Whether to subtract the mean of the rows.
@@ -72,7 +73,6 @@ class EffectiveRank(Moments):
         self.eps = eps
 
     def compute(self) -> Tensor:
-        """Compute the effective rank, a scalar; NaN if all rows are 0 (or equal, if centred) up to rounding."""
         sigma = self.singular_values()
         if not sigma.any():
             return undefined(self, f"all of `h` is {'one row' if self.center else '0'} but for rounding")
@@ -80,10 +80,10 @@ class EffectiveRank(Moments):
 
 
 class LogSpectrum(Moments):
-    """Logarithms of the singular values of all n rows of h, divided by sqrt(n) (Cosentino et al., Fig. 4 and 9).
+    """Logarithms of the singular values of h / sqrt(n), for n samples h (n, D) (Cosentino et al. 2022, Fig. 4 and 9).
 
-    Observes h. Values below about 1e-7 of the size of the rows are rounding errors, and become -inf. An update costs
-    O(N D^2), `compute` O(D^3). Equation: :func:`functional.log_singular_values`.
+    The result is (D,), descending. Singular values below about 1e-7 times the size of h are rounding errors and give
+    -inf. An update of N samples costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.log_singular_values`.
 
     Args:
         center: Whether to subtract the mean of the rows.
@@ -105,16 +105,16 @@ class LogSpectrum(Moments):
     }
 
     def compute(self) -> Tensor:
-        """Compute the log singular values, (D,), descending."""
         return self.singular_values().log()
 
 
 class ProjectorRank(Diagnostic):
-    """Numerical rank and singular values of the projector's weights (Cosentino et al., Eq. 2 and Fig. 1).
+    """Numerical rank and singular values of the projector's weights (Cosentino et al. 2022, Eq. 2 and Fig. 1).
 
-    Observes projector, which has one linear layer or several. With several, the name of a result ends with the name of
-    the layer. The rank is in [0, min(D, P)]. The paper gives no threshold, so `thresholds` has the ranks at relative
-    0.1, 0.01 and 0.001 and at cumulative 0.9 and 0.99. The results describe the last update. Cost: O(D P min(D, P)).
+    Observes projector, with one linear layer (D inputs, P outputs) or several. Results at the last update: `rank` in
+    [0, min(D, P)], `singular_values` (min(D, P),) and `thresholds` (5,), the ranks for other thresholds, since the
+    paper gives none: relative 0.1, 0.01 and 0.001, and cumulative 0.9 and 0.99. With several layers, each key ends with
+    the name of a layer. Cost: O(D P min(D, P)).
 
     Args:
         tau: Threshold: the rank counts the singular values that reach it. By default 1% of the largest.
@@ -176,7 +176,7 @@ class ProjectorRank(Diagnostic):
         return any(isinstance(module, nn.Linear) for module in projector.modules())
 
     def update(self, projector: nn.Module) -> None:
-        """Copy the weight of every linear layer. Without a linear layer, a ValueError is raised."""
+        """Copy the weight of every linear layer. A ValueError is raised if there is no linear layer."""
         layers = {name: layer for name, layer in projector.named_modules() if isinstance(layer, nn.Linear)}
         if not layers:
             raise ValueError(f"Expected `projector` to hold a torch.nn.Linear, but got {type(projector).__name__}.")
@@ -186,7 +186,6 @@ class ProjectorRank(Diagnostic):
         self.weights = dict(zip(names, weights, strict=True))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `rank`, `thresholds` (5,) and `singular_values` (min(D, P),) of each linear layer."""
         self.require(len(self.weights), "a projector")
         spectra = {name: self._spectrum(weight.double()) for name, weight in self.weights.items()}
         ranks = {
@@ -197,7 +196,6 @@ class ProjectorRank(Diagnostic):
         return ranks | thresholds | {f"singular_values{name}": sigma for name, sigma in spectra.items()}
 
     def reset(self) -> None:
-        """Forget the weights."""
         super().reset()
         self.weights = {}
 

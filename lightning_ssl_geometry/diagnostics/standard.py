@@ -15,7 +15,7 @@ STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 
 
 def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric]:
-    """Return the standard diagnostics by name. With a projector, only those that apply to it are returned."""
+    """Return {name: diagnostic} of the standard diagnostics; with a projector, only those that it can be used with."""
     found: dict[str, Diagnostic] = {
         "effective_rank_h": EffectiveRank(),
         "effective_rank_z": EffectiveRank(),

@@ -29,19 +29,19 @@ _CHUNK = 256  # images per pass
 class StepInvariance(SampledRows):
     r"""How far embeddings of augmented views are from those of the images, and how differently a step moves both.
 
-    Observes image x (N, ...); views T_v x, V >= 2 tensors of the same shape; h and h_image, the representations of
-    views and image; index; encoder; and optionally projector. f(x) is the network's output, scaled to length 1. If h
-    differs from the encoder's output, the difference stays fixed in the step. Results:
+    f(x) is the network's output for image x, scaled to length 1. T_v x is one of V augmented views of x. Results for n
+    samples (Calder & Lee 2025, Theorem 4.2):
 
     - `distance` >= 0, and 0 if f is invariant to the augmentations:
-      :math:`\frac1{VN} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`
+      :math:`\frac1{Vn} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`
     - `step` >= 0: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by that of
       :math:`\dot f(x_i)`. :math:`\dot f` is the velocity of f in a gradient step on the first two views.
 
-    Both are NaN if the embeddings of all samples are equal. `step` is also NaN if the step moves no sample. The
-    networks run in eval mode; their weights must not change between updates. Memory: `contrast_size` (V + 1) images.
-    `compute` costs two forward passes over these, one backward pass and O(contrast_size^2 P). Equations:
-    :func:`functional.invariance_error`, :func:`functional.output_velocity`, :func:`functional.step_invariance_error`.
+    If the given h differs from the encoder's output, the difference is treated as a constant. Both are NaN if the
+    embeddings of all samples are equal. `step` is also NaN if the step moves no sample. The networks run in eval mode;
+    their weights must not change between updates. Memory: n (V + 1) images. `compute` costs two forward passes over
+    these images, one backward pass and O(n^2 P) for P dimensions of z. Equations: :func:`functional.invariance_error`,
+    :func:`functional.output_velocity`, :func:`functional.step_invariance_error`.
 
     Args:
         loss: The loss, made symmetric in its views; None: `VariationalLoss()`.
@@ -96,7 +96,7 @@ class StepInvariance(SampledRows):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Observe image and V views (N, ...), h (V, N, D), h_image (N, D), index (N,) and the modules."""
+        """Add N images (N, ...), V >= 2 `views` of the same shape, h (V, N, D), h_image (N, D), and index (N,)."""
         if len(views) < 2 or any(view.shape != image.shape for view in views):
             shapes = [tuple(view.shape) for view in views]
             raise ValueError(f"Expected `views` of V >= 2 tensors of image's shape {[*image.shape]}, but got {shapes}.")
@@ -109,7 +109,6 @@ class StepInvariance(SampledRows):
         self.offer(index, x=torch.stack([image, *views], 1), h=torch.stack([h_image, *h], 1))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the scalars `distance` and `step`, in float64."""
         rows = self.rows()
         x, h = (rows[name].transpose(0, 1).flatten(0, 1) for name in ("x", "h"))  # the images, then each view
         n = len(rows["x"])

@@ -41,7 +41,7 @@ _UNEXPLAINED_TAU = Chart("unexplained_variance_tau", "Unexplained variance at a 
 
 
 def isotropic(where: str, chart: Chart) -> Quantity:
-    """Return the Quantity of a baseline: the share of random directions that a projector ignores."""
+    """Describe a baseline as a Quantity: the share of random directions that a projector ignores."""
     return Quantity(
         title="Isotropic",
         text="What directions drawn at random would give: 1 - rank / D. Only a distance from it is the work of "
@@ -58,10 +58,10 @@ def isotropic(where: str, chart: Chart) -> Quantity:
 
 
 class AugmentationRank(Moments):
-    """Rank and spectrum of the augmentation directions v = h2 - h1 (Cosentino et al., Proposition 4.2).
+    """Rank and spectrum of the augmentation directions h2 - h1 (Cosentino et al. 2022, Proposition 4.2).
 
-    Observes the first two views h1 and h2 of h. The rank is in [0, min(n, D)] for n samples. Singular values are
-    divided by sqrt(n). An update costs O(N D^2), `compute` O(D^3).
+    h1 and h2 are the first two views of a sample. Results for n samples with D dimensions: `rank` in [0, min(n, D)],
+    and `singular_values` (D,), divided by sqrt(n). An update of N samples costs O(N D^2), `compute` O(D^3).
 
     Args:
         tau: Threshold: the rank counts the singular values that reach it.
@@ -96,25 +96,26 @@ class AugmentationRank(Moments):
         self.mode: RankMode = mode
 
     def update(self, h: Tensor) -> None:
-        """Observe pairs of views: h (V, N, D) with V >= 2."""
+        """Add h (V, N, D): V >= 2 views of N samples with D dimensions; only the first two views are used."""
         self.add_differences(by_sample("h", h, views=2))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `rank` and `singular_values` (D,) of the n directions, divided by sqrt(n)."""
         sigma = self.singular_values()
         rank = rank_or_nan(singular_values_rank(sigma, self.tau, mode=self.mode), sigma)
         return {"rank": rank, "singular_values": sigma}
 
 
 class NullSpaceFraction(Moments):
-    """Share of the augmentation directions v = h2 - h1 that a linear projector ignores (Cosentino et al., Prop. 4.1).
+    """Share of the augmentation directions h2 - h1 that a linear projector ignores (Cosentino et al. 2022, Prop. 4.1).
 
-    Observes the first two views h1 and h2 of h, and projector. `fraction` is in [0, 1]. At 1, all v lie in the
-    projector's null space. `isotropic` is the value for random directions, 1 - rank / D. `fraction` is NaN if the views
-    coincide up to rounding. The weights must not change between updates. An update costs O(N D^2), `compute` O(D^2 P).
+    h1 and h2 are the first two views of a sample, with D dimensions. Results in [0, 1]: `fraction`, the share; and
+    `isotropic`, its value for random directions, 1 - rank / D, with the projector's rank. At a `fraction` of 1, all
+    directions lie in the projector's null space. `fraction` is NaN if the views coincide up to rounding. The weights
+    must not change between updates. An update of N samples costs O(N D^2), `compute` O(D^2 P) for P outputs of the
+    projector.
 
     Args:
-        tau: Threshold of the weight: singular values below it belong to its null space.
+        tau: Threshold of the projector's singular values: directions below it belong to its null space.
         mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
     """
 
@@ -142,13 +143,12 @@ class NullSpaceFraction(Moments):
         self.projector = Standing()
 
     def update(self, h: Tensor, projector: nn.Module) -> None:  # type: ignore[override]
-        """Observe pairs of views, h (V, N, D) with V >= 2, and the projector."""
+        """Add h (V, N, D), V >= 2 views of N samples (only the first two are used), and the projector."""
         projector_weight(projector)  # checks
         self.projector.hold(projector)
         self.add_differences(by_sample("h", h, views=2))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `fraction` and its baseline `isotropic`."""
         basis = column_space(projector_weight(self.projector.module()), self.tau, mode=self.mode)
         moment = self.outer.to(basis.device)
         if self.rounding < moment.trace() < torch.inf:
@@ -159,14 +159,15 @@ class NullSpaceFraction(Moments):
 
 
 class UnexplainedVariance(SampledRows):
-    """Share of the displacements h2 - h* that a linear projector ignores (Cosentino et al., Eq. 10, Fig. 7).
+    """Share of the displacements h2 - h* that a linear projector ignores (Cosentino et al. 2022, Eq. 10, Fig. 7).
 
-    Observes the first two views of h and z, index and projector. The hardest negative h* of a sample is the view of
-    another sample with the most similar z. `full` uses all directions of the weight W, and `tau` only those whose
-    singular values reach the threshold. `full_isotropic` and `tau_isotropic` are the values for random displacements, 1
-    - rank / D. All are in [0, 1], and describe only the observed samples if these are fewer than D. NaN if all of z has
-    one direction. The weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs
-    O(contrast_size^2 P + contrast_size D^2). For non-linear projectors: :class:`LocalUnexplainedVariance`.
+    h2 is the second view of a sample, with D dimensions. Its hardest negative h* is the view of another sample with the
+    most similar z, with P dimensions. Results in [0, 1]: `full`, the share outside the span of all directions of the
+    projector's weight; `tau`, the share outside the directions with singular values that reach the threshold; and their
+    values for random displacements, `full_isotropic` and `tau_isotropic`, 1 - rank / D. With fewer samples than D, the
+    results describe only these samples. All are NaN if all embeddings have the same direction. The weights must not
+    change between updates. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P + contrast_size D^2).
+    For non-linear projectors, use :class:`LocalUnexplainedVariance`.
 
     Args:
         tau: Threshold of the singular values.
@@ -213,13 +214,12 @@ class UnexplainedVariance(SampledRows):
         self.projector = Standing()
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Observe h (V, N, D) and z (V, N, P) with V >= 2, index (N,) and the projector."""
+        """Add h (V, N, D) and z (V, N, P), V >= 2 views of N samples, index (N,) and the projector."""
         projector_weight(projector)  # checks
         self.projector.hold(projector)
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute `full`, `full_isotropic`, `tau` and `tau_isotropic`."""
         weight = projector_weight(self.projector.module())
         delta = displacements(self, **self.rows())
         found: dict[str, Tensor] = {}
@@ -231,10 +231,10 @@ class UnexplainedVariance(SampledRows):
 
 
 def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
-    """Return h2_i - h*_i for each sample, (N, D), float64: its second view minus its hardest negative.
+    """Return the second view of each sample minus its hardest negative h*: (N, D), float64.
 
-    h is (N, V, D). The hardest negative is found in z (N, V, P). All values are NaN, with a warning, if all of z has
-    one direction, all displacements are 0, or a value is not finite.
+    h* is a row of h (N, V, D): the view of another sample with the most similar z (N, V, P). All values are NaN, with a
+    warning, if all of z has one direction, all displacements are 0, or a value is not finite.
     """
     h, z = h.double(), directions(metric, z)
     if not has_neighbors(metric, z):

@@ -15,7 +15,7 @@ Normalization = tuple[Tensor, Tensor]
 
 
 class ImageViews(nn.Module, ABC):
-    """Base of random views that depend only on the image and (seed, epoch, sample index, number of the view).
+    """Base class of random views that depend only on the image and (seed, epoch, sample index, number of the view).
 
     Any module that is called with (image, index, epoch, mean, std) and returns V views can be used instead. It may
     define `image_range`; the default is [0, 1]. The method `batch_entries` is called only on subclasses of this class.
@@ -27,7 +27,7 @@ class ImageViews(nn.Module, ABC):
     image_range: tuple[float, float] | None = (0.0, 1.0)
 
     def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-        """Return entries to add to a batch: a dict of tensors, or of tuples of V tensors. It is empty by default.
+        """Return {key: entry} to add to a batch; by default {}. An entry is a tensor, or a tuple of V tensors.
 
         An entry replaces the batch's entry of the same key. `index` (N,) int64 is the position of each sample in its
         data set. Images have `height` x `width` pixels.

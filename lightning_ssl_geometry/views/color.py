@@ -7,8 +7,8 @@ Three operations change a colour x by a factor f, with the luma :math:`y = 0.298
     brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y,   each clamped to [0, 1].
 
 The hue turns without conversion to HSV. :math:`M` and :math:`m` are the largest and the smallest channel of a colour.
-On the hexagon of hues, the signed distance k of a colour from pure red has the sign of :math:`g - b`, and in sixths of
-a turn :math:`|k| = (M - r + g - m + b - m) / (M - m)`. Each channel has the value
+The hue is a position on a hexagon with 6 sides. Its signed distance k from pure red, in sides, has the sign of
+:math:`g - b` and the size :math:`|k| = (M - r + g - m + b - m) / (M - m)`. Each channel has the value
 :math:`m + (M - m) \, \mathrm{clamp}(2 - |k|, 0, 1)`, where k is the distance from the pure hue of this channel.
 """
 
@@ -111,13 +111,13 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
 
 
 def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_place: bool = False) -> Tensor:
-    """Apply :func:`color_jitter` to images (C, N, H, W) in [0, 1] with the hue at the same position of all orders.
+    """Apply :func:`color_jitter` to images (C, N, H, W) with the hue at the same place in the order of all images.
 
     Args:
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3.
         order: (N, 4), as for :func:`color_jitter`, with 3 (hue) in column `hue_at`.
         factor: (N, 4), as for :func:`color_jitter`.
-        hue_at: Position of the hue: 0, 1, 2 or 3.
+        hue_at: Place of the hue in the order: 0, 1, 2 or 3.
         in_place: Whether to overwrite x. This is faster but not differentiable.
     """
     strength = factor.gather(1, order)  # (N, 4), in the order of application
@@ -170,7 +170,7 @@ def _on_planes(image: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _planes(image: Tensor) -> Tensor:
-    """Return images as (C, N, H, W) in at least float32: half precision is too coarse for hues."""
+    """Return images (N, C, H, W) as (C, N, H, W), in at least float32: half precision is too coarse for hues."""
     return image.to(torch.promote_types(image.dtype, torch.float32)).transpose(0, 1)
 
 

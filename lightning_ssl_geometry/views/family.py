@@ -37,11 +37,11 @@ class AugmentationFamily(nn.Module, ABC):
 
     @abstractmethod
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Make the views of :meth:`forward`, which has checked the arguments and moved them to one device."""
+        """Make M views (M, C, h, w). :meth:`forward` has checked the arguments and moved them to one device."""
 
     @abstractmethod
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the exact minimum and maximum of each channel of every view of images (N, C, H, W), (N, K, C) each."""
+        """Return the exact minimum and maximum of each channel of all K views of images (N, C, H, W): two (N, K, C)."""
 
     def forward(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
         """Make M views. Each view is the result of one member for one image.
@@ -49,7 +49,7 @@ class AugmentationFamily(nn.Module, ABC):
         Args:
             image: (N, C, H, W).
             sample: (M,) int64, the index of each view's image, in [0, N).
-            member: (M,) int64, the index of each view's member, in [0, K).
+            member: (M,) int64, the index of each view's member, in [0, K) for K members.
 
         Returns:
             (M, C, h, w), of the image's dtype, on its device, differentiable.
@@ -71,16 +71,17 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def empty(self, image: Tensor) -> Tensor:
-        """Return whether all pixels of a view of images (N, C, H, W) have the image's darkest colour, (N, K) bool."""
+        """Return (N, K) bool for images (N, C, H, W): a view is empty if all of it has the image's darkest colour."""
         lowest, highest = self.extremes(image)
         darkest = image.amin((2, 3)).unsqueeze(1)  # (N, 1, C)
         return ((lowest == darkest) & (highest == darkest)).all(2)
 
     def distinct(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """List the views of images (N, C, H, W). Of equal constant views in the batch, only the first is listed.
+        """List the views of images (N, C, H, W) without repeating constant views (those with one colour).
 
-        Views that are not constant are always listed. The results are three int64 tensors: `sample` (U,) and `member`
-        (U,) of the listed views, for :meth:`forward`, and `inverse` (N, K), the position of each view in the list.
+        Constant views of the same colour are listed once for the whole batch, other views always. Three int64 tensors
+        are returned: `sample` (U,) and `member` (U,), the arguments of :meth:`forward` for the U listed views; and
+        `inverse` (N, K), the place in the list of each of the K views of each image.
         """
         sample, member, inverse = self._distinct(image, image.new_ones(len(image), len(self), dtype=torch.bool))
         return sample, member, inverse.view(len(image), len(self))
@@ -88,17 +89,18 @@ class AugmentationFamily(nn.Module, ABC):
     def integrate(
         self, network: Callable[[Tensor], Tensor], image: Tensor, weight: Tensor, chunk_size: int | None = None
     ) -> Tensor:
-        r"""Average a network's embeddings of all views, with the weights of a policy.
+        r"""Average a network's embeddings of all K views, with S weights per view, such as those of a policy.
 
         .. math:: z_{s n} = \sum_{k=1}^K w_{s n k} \, h(T_k x_n)
 
-        Views whose weights are all 0 are not embedded. Images are processed in parts, so without gradients the memory
-        does not grow with N or K. In each part, equal constant views are embedded once, unless images need a gradient.
+        A view is not embedded if all of its weights are 0. Images are processed in parts, so without gradients the
+        memory does not grow with N or K. In each part, equal constant views are embedded once, unless images need a
+        gradient.
 
         Args:
-            network: h, maps views (U, C, h, w) to (U, D), each view independently (no batch statistics).
+            network: h, maps U views (U, C, h, w) to (U, D), each view independently (no batch statistics).
             image: x, (N, C, H, W).
-            weight: w, (S, N, K), floating point: S weights for each view. They need not sum to 1.
+            weight: w, (S, N, K), floating point. The weights need not sum to 1.
             chunk_size: Largest number of views in a call of the network. None: 256 on the CPU, 8,192 on an accelerator.
 
         Returns:
@@ -134,7 +136,7 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def _distinct(self, image: Tensor, wanted: Tensor, share: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """List, like :meth:`distinct`, the views marked in `wanted` (N, K). Without `share`, list equal views too."""
+        """List, like :meth:`distinct`, the views marked in `wanted` (N, K); without `share`, repeat equal views."""
         lowest, highest = (value[wanted] for value in self.extremes(image))  # (M, C)
         constant = (lowest == highest).all(1) & share
         kind, count = _kinds(lowest[constant])
@@ -151,7 +153,8 @@ class AugmentationFamily(nn.Module, ABC):
 class CropFamily(AugmentationFamily):
     """Square crops of square images at all positions of a regular grid, row by row from the upper left.
 
-    The default grid of 17 x 17 = 289 crops is CRL-TAC's. The buffer `corner` (K, 2) int64 has first rows and columns.
+    By default there are 17 x 17 = 289 crops, as in CRL-TAC. The buffer `corner` (K, 2) int64 holds their upper left
+    pixels.
 
     Args:
         image_size: Height and width of the images, in pixels.
@@ -183,7 +186,6 @@ class CropFamily(AugmentationFamily):
         return len(self.corner)
 
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Make the crops."""
         shaped("N, C, H, H", {"H": self.image_size}, image=image)
         c, width = image.shape[1], self.image_size
         channel = torch.arange(c, device=image.device).view(-1, 1)
@@ -198,7 +200,6 @@ class CropFamily(AugmentationFamily):
         return pixels.unfold(0, self.size, 1).index_select(0, start.flatten()).view(*start.shape, self.size)
 
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the minimum and maximum of each channel of every crop of images (N, C, H, W), (N, K, C) each."""
         shaped("N, C, H, H", {"H": self.image_size}, image=image)
         rows = image.unfold(3, self.size, self.stride)  # (N, C, H, columns, w)
         lowest, highest = (
@@ -207,7 +208,7 @@ class CropFamily(AugmentationFamily):
         return lowest.amin(-1).flatten(2).mT, highest.amax(-1).flatten(2).mT
 
     def overlap(self, box: Tensor) -> Tensor:
-        """Return how many pixels of every crop lie in each image's box, (N, K) int64 in [0, size^2].
+        """Return how many pixels of each of the K crops lie in each image's box: (N, K) int64 in [0, size^2].
 
         Each row of `box` (N, 4), integers, is (top, left, bottom, right) in pixels, with bottom and right exclusive.
 
@@ -222,7 +223,6 @@ class CropFamily(AugmentationFamily):
         return (far - near).clamp_min(0).prod(2)
 
     def extra_repr(self) -> str:
-        """Show the settings in the module's repr."""
         return f"image_size={self.image_size}, size={self.size}, stride={self.stride}"
 
 
@@ -236,19 +236,17 @@ class QuarterTurnFamily(AugmentationFamily):
         return 4
 
     def transform(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
-        """Rotate the images."""
         shaped("N, C, H, H", {"H": image.shape[-1]}, image=image)
         return quarter_turn(image.index_select(0, sample), member)
 
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the minimum and maximum of each channel of every view of images (N, C, H, W), (N, 4, C) each."""
         shaped("N, C, H, H", {"H": image.shape[-1]}, image=image)
         lowest, highest = (value.unsqueeze(1).expand(-1, 4, -1) for value in (image.amin((2, 3)), image.amax((2, 3))))
         return lowest, highest
 
 
 def _kinds(value: Tensor) -> tuple[Tensor, int]:
-    """Number the distinct rows of `value` (M, C): return the number of each row, (M,), and how many there are."""
+    """Number the different rows of `value` (M, C). Return the number of each row, (M,), and the count of numbers."""
     kind = torch.zeros(len(value), dtype=torch.int64, device=value.device)
     for column in value.unbind(1):  # much faster than `unique(dim=0)`
         different, which = column.unique(return_inverse=True)

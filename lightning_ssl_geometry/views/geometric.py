@@ -1,4 +1,4 @@
-r"""Crops, flips and blurs of batches, with parameters per image, as separable linear maps.
+r"""Crops, flips and blurs of batches, with parameters per image.
 
 Each operation maps each channel x of an image to :math:`A x B^\top`, with matrices A and B that depend on the image.
 """
@@ -161,7 +161,7 @@ def blur_matrix(
 
 
 def separable(image: Tensor, rows: Tensor, columns: Tensor, out: Tensor | None = None) -> Tensor:
-    r"""Return :math:`A x B^\top`, (C, N, h, w), for every channel x of every image.
+    r"""Return :math:`A x B^\top`, (C, N, h, w), for every channel x of every image and its matrices A and B.
 
     Args:
         image: (N, C, H, W), floating point.

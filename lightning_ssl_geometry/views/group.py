@@ -30,7 +30,7 @@ class GroupViews(ImageViews):
     The group element of a view depends only on (seed, epoch, sample index, number of the view). It is the same on every
     device and in every batch. The random numbers of one action do not depend on the other actions. Shifts, turns and
     scale factors are uniformly distributed. If `index` is on the CPU, nothing waits for the GPU. Half-precision images
-    are computed in float32. Several actions are applied in the order scale, rotation, translation.
+    are computed in float32. The order is always scale, rotation, translation.
 
     Args:
         action: "translation" by whole pixels, "rotation" by quarter turns (square images), "scale" about the centre, or
@@ -89,7 +89,6 @@ class GroupViews(ImageViews):
         return torch.cat([u[..., :0], *(drawn[name].float() for name in self.actions)], -1).unbind()
 
     def extra_repr(self) -> str:
-        """Show the settings in the module's repr."""
         names = ("actions", "num_views", "max_shift", "scale", "seed")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 

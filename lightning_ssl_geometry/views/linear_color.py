@@ -23,12 +23,15 @@ from lightning_ssl_geometry.views.color import LUMA
 
 
 def color_maps(order: Tensor, factor: Tensor, gray: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Compose colour operations into M (N, 3, 3) and q (N, 3) of the map :math:`M x + \mathbf 1 \, q^\top \bar x`.
+    r"""Compose colour operations into a map :math:`M x + \mathbf 1 \, q^\top \bar x` of colours x with mean x-bar.
 
     Args:
         order: (N, 4) int64, a permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
         factor: (N, 4), the factors of brightness, contrast and saturation, and the shift of the hue in turns.
         gray: (N,), bool, whether the luma replaces every channel at the end.
+
+    Returns:
+        M (N, 3, 3) and q (N, 3).
 
     >>> m, q = color_maps(torch.arange(4).unsqueeze(0), torch.tensor([[0.5, 1.0, 1.0, 0.0]]), torch.tensor([False]))
     >>> torch.allclose(m, 0.5 * torch.eye(3)), q.tolist()
@@ -51,12 +54,12 @@ def color_maps(order: Tensor, factor: Tensor, gray: Tensor) -> tuple[Tensor, Ten
 def affine_color(
     x: Tensor, m: Tensor, q: Tensor, normalize: tuple[Tensor, Tensor] | None = None, out: Tensor | None = None
 ) -> Tensor:
-    r"""Map the colours of each sample to :math:`\mathrm{clamp}(M x + \mathbf 1 \, q^\top \bar x, 0, 1)`, and normalise.
+    r"""Return :math:`\mathrm{clamp}(M x + \mathbf 1 \, q^\top \bar x, 0, 1)`, normalised, for colours x.
 
     Args:
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3; one channel is treated as three equal ones.
         m: M, (N, 3, 3).
-        q: q, (N, 3), weights of the mean colour.
+        q: q, (N, 3), weights of the sample's mean colour :math:`\bar x`.
         normalize: Mean to subtract and standard deviation to divide by afterwards, each (C,).
         out: (N, C, H, W), contiguous, for the result. None: a new tensor of this shape.
     """

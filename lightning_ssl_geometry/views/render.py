@@ -47,7 +47,7 @@ class ViewParameters(NamedTuple):
     sigma: Tensor
 
     def select(self, rows: slice | Tensor) -> "ViewParameters":
-        """Return the parameters of the views `rows`."""
+        """Return the parameters of some of the views, given by a slice or by a tensor of indices or bools."""
         return ViewParameters(*(value[rows] for value in self))
 
     def to(self, device: torch.device) -> "ViewParameters":
@@ -118,7 +118,6 @@ def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings
 
 
 def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
-    """Split groups of consecutive rows into parts of at most `chunk_size` rows. Yield (group, rows of the part)."""
     begin = 0
     for group, size in enumerate(sizes):
         parts = -(-size // chunk_size)

@@ -43,8 +43,8 @@ def sample_resized_crop(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw crops of random area and aspect ratio, as torchvision's RandomResizedCrop does.
 
-    The area is uniform in `scale` x (H W), and width / height is log-uniform in `ratio`. The first of ten crops that
-    fits is placed uniformly. If none fits, the result is the largest central crop with an allowed ratio.
+    The area is uniform in `scale` x (H W), and width / height is log-uniform in `ratio`. Up to ten sizes are drawn, and
+    the first that fits is placed uniformly. If none fits, the result is the largest central crop with an allowed ratio.
 
     Args:
         u: (N, 22), uniform on [0, 1).

@@ -55,9 +55,9 @@ class SimCLRViews(ImageViews):
 
     Args:
         size: Height and width of the views in pixels: one number for both, or two. None: the size of the images.
-        strength: Preset of Table 2: "small", "moderate" or "large".
+        strength: Preset of Table 2 of Cosentino et al. 2022: "small", "moderate" or "large".
         num_views: V, the number of views of each image.
-        blur: Probability of a Gaussian blur. The three presets of Cosentino et al. have none.
+        blur: Probability of a Gaussian blur. The three presets have none.
         color: "exact": the results of torchvision's operations. "fast": jitter and grayscale as one affine map per view
             (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ on average by 0.3/255
             (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact views.
@@ -141,7 +141,6 @@ class SimCLRViews(ImageViews):
         )
 
     def extra_repr(self) -> str:
-        """Show the settings in the module's repr."""
         names = ("size", "num_views", "crop_scale", "flip", "jitter", "jitter_strength", "grayscale", "blur", "color")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 

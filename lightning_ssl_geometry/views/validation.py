@@ -9,13 +9,13 @@ from lightning_ssl_geometry.checks import shaped
 
 
 def check_image(image: Tensor, *, allow_uint8: bool = False, color: bool = False, **per_sample: Tensor) -> None:
-    """Check that `image` (N, C, H, W) is a batch of images, and that other tensors have one entry per image.
+    """Check that `image` (N, C, H, W) is a batch of images, and that the tensors `per_sample` are (N,).
 
     Args:
         image: Floating point, or uint8 if `allow_uint8`.
         allow_uint8: Whether uint8 is accepted.
         color: Whether only 1 or 3 channels are accepted.
-        **per_sample: Tensors, which must be (N,). A tensor (1,) would be broadcast to all images.
+        **per_sample: Tensors by name. A tensor (1,) is refused, as it would be broadcast to all images.
     """
     shaped("N, C, H, W", image=image)
     if not (image.is_floating_point() or (allow_uint8 and image.dtype == torch.uint8)):
