@@ -1,4 +1,4 @@
-"""CSV files inside an HTML page. A link saves each of them, without a script or a server."""
+"""CSV files inside an HTML page. Links save them, without a script or a server."""
 
 __all__ = ["Numbers", "Saved", "layer_numbers", "listed", "saved", "series_numbers"]
 
@@ -52,7 +52,7 @@ def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
 
 
 def listed(header: Sequence[str], parts: Iterable[tuple[Sequence[str | float], Sequence[Iterable[Any]]]]) -> Numbers:
-    """Make a table from (cells, columns) pairs. Each row begins with the cells and has one entry of each column."""
+    """Make a table. For each (cells, columns) pair, a row is the cells followed by one entry of each column."""
     return Numbers(header, [(*cells, *row) for cells, columns in parts for row in zip(*columns, strict=True)])
 
 
