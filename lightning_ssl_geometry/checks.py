@@ -1,4 +1,4 @@
-"""Functions that raise a ValueError if an argument is invalid. `positive(tau=tau)` names it `tau` in the message."""
+"""Functions that raise a ValueError if an argument is invalid. They take it by name, as in `positive(tau=tau)`."""
 
 __all__ = [
     "at_least",
@@ -72,8 +72,7 @@ def shaped(axes: str, sizes: Mapping[str, int] | None = None, **arguments: Tenso
     """Raise a ValueError if a tensor has the wrong shape.
 
     Args:
-        axes: Names of the axes, such as "V, N, D". Axes of the same name must have the same size. A number, as in "N,
-            3", is a required size.
+        axes: Names of the axes, such as "V, N, D", or required sizes. Axes of the same name must have the same size.
         sizes: Maps names of axes to their required sizes. None: no sizes are required.
         arguments: The tensors.
 

@@ -20,7 +20,7 @@ def submodule(network: nn.Module, path: str, argument: str, given: str | None = 
     Args:
         network: The network.
         path: The submodule's name, such as "backbone.layer4".
-        argument: Name of the user's argument that contains `path`, such as "layers". The error message names it.
+        argument: Name of the user's argument that contains `path`, such as "layers", for the error message.
         given: The value of this argument in the error message. None: `path`.
 
     Raises:

@@ -57,7 +57,7 @@ class ResumableCSVLogger(CSVLogger):
         """Move the rows logged after a checkpoint to the file `superseded`. Without such rows, the file is not created.
 
         `step` is the number of batches trained at the checkpoint. Rows with this `step` or a later one are moved. A row
-        of exactly this step stays if it only has values of a test.
+        of exactly this step stays if it only has values of the stage "test".
         """
         self.experiment.rewind(step, superseded)
 

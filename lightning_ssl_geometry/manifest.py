@@ -37,8 +37,8 @@ class Declared:
         diagnostic: Name of the class that computes the value.
         key: The key of the quantity in `quantities` of that class.
         part: The part of the model, such as "layers_3": the rest of the logged name after the key.
-        space: The tensor that the value is computed from, such as "h", "z" or "h_image". Empty if there is none, or
-            more than one.
+        space: The tensor that the value is computed from, such as "h" or "h_image". Empty if there is none, or more
+            than one.
         renamed: Whether `space` differs from the default tensor of the class.
         width: Number of dimensions of the tensor `space`. None: unknown.
         earlier: Descriptions of other meanings that the same name had before the run was resumed.
@@ -104,8 +104,7 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
 def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Declared]:
     """Join the descriptions from before a resume with the current ones.
 
-    If the meaning of a name has changed, its current description is used, and `earlier` in it describes the old
-    meaning.
+    If a meaning has changed, the current description is used, and its field `earlier` describes the old meaning.
     """
     found = dict(earlier)
     for name, each in now.items():

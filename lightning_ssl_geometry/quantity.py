@@ -93,13 +93,13 @@ class Picture:
     """How a result is drawn.
 
     Attributes:
-        kind: "line" draws a scalar over training, and "components" an array (K,) over training as one line for each of
-            `names`. "spectrum", "profile", "histogram" and "quantiles" draw an array (K,) at the start, middle and end
-            of training: ordered values on a logarithmic axis, values over their index or over the result with the role
-            "x", shares of equal bins over `bounds`, or quantiles from the minimum to the maximum. "matrix", "points"
-            and "images" draw an array at the end of training: a matrix (A, B), points (N, P) coloured by the result
-            with the role "label", or images (N, H, W) above the result with the role "overlay". "path" draws a scalar
-            over the scalar with the role "x", and "dots" one dot for each value.
+        kind: "line": a scalar over training. "components": an array (K,) over training, one line for each of `names`.
+            "spectrum": ordered values (K,) on a logarithmic axis. "profile": values (K,) over their index, or over the
+            result with the role "x". "histogram": shares (K,) of equal bins over `bounds`. "quantiles": values (K,)
+            from the minimum to the maximum. "matrix": (A, B). "points": (N, P), coloured by the result with the role
+            "label". "images": (N, H, W), above the result with the role "overlay". "path": a scalar over the scalar
+            with the role "x". "dots": one dot for each value. Spectra, profiles, histograms and quantiles are drawn at
+            the start, middle and end of training. Matrices, points and images are drawn at the end.
         role: Role of the result in the picture of another result on the same chart. Empty: the result has its own
             picture.
         logarithm: Whether the values are natural logarithms. Only for spectrum, profile, histogram and quantiles.
@@ -135,9 +135,9 @@ class Quantity:
         bounds: Least and largest possible value. None: no bound.
         cap: The largest possible value, computed from the data's size, such as "min(V * N, D)" for N samples, V views
             and D dimensions of the observed tensor. P is the number of dimensions of z.
-        null: Key of another result: the value of this result for data without structure.
+        null: Key of the result that is this result's value for data without structure.
         invariances: Transformations of the observed vectors that do not change the value.
-        comparable: Settings in which two models may differ if their values are to be compared.
+        comparable: Settings in which models may differ while their values remain comparable.
         better: Whether "low" or "high" values are better. None: neither.
         percent: Whether to show the value in percent.
         chart: Axes shared with other results. None: axes of its own.
@@ -206,7 +206,7 @@ class Quantity:
 def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantity] | None:
     """Return the key and the Quantity of a result in `quantities`, or None if there is none.
 
-    If the key `rank_layers_3` is missing, the key `rank` and its Quantity are returned, provided that it has `parts`.
+    If there is no key `rank_layers_3`, return the key `rank` and its Quantity if this Quantity has `parts`.
     """
     if key in quantities:
         return key, quantities[key]
@@ -216,7 +216,7 @@ def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantit
 
 
 def cap_at(cap: str, **sizes: float) -> float:
-    """Evaluate the `cap` of a :class:`Quantity` for sizes such as N and D. If a size is unknown, give NaN.
+    """Evaluate the `cap` of a :class:`Quantity` for sizes such as N and D. Pass NaN for an unknown size.
 
     `cap` is an expression of numbers, names of sizes, +, -, *, min and max. A ValueError is raised for any other
     expression.

@@ -34,8 +34,8 @@ class ClusterDataModule(SyntheticDataModule):
 
     Args:
         centers: "collinear": on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in Fig. 5
-            of the paper. "orthogonal": each on its own axis, at distance `spacing` from 0, as in the theorems of Sec.
-            4.2. A list gives the centres, with `manifold_dim` coordinates each.
+            of the paper. "orthogonal": each on its own axis, at distance `spacing` from 0, as in the theorems of the
+            same section. A list gives the centres, with `manifold_dim` coordinates each.
         clusters: Number of clusters. None: 4 for "collinear", `manifold_dim` for "orthogonal", the length of a list.
         dim: D, the number of coordinates of a point.
         manifold_dim: Dimension of M. It must be less than `dim` if there is noise.
@@ -116,7 +116,7 @@ class ClusterDataModule(SyntheticDataModule):
         return super().training_loader()
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader of all points in order, without noise in `image`. All splits have the same points."""
+        """Make a loader of all points in order. `image` is without noise. All splits have the same points."""
         if self._all_points:
             self.batch_size = len(self.points)
         return super().unaugmented_dataloader("val" if split == "train" else split)

@@ -29,8 +29,8 @@ class ImageFolderDataModule(ImageDataModule):
             else in `val`. If both are missing, the test set is drawn with `seed`.
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
-        test_fraction: Fraction of the images to hold out if the folder has no test set, in (0, 1]. With 1, for a
-            network that is not trained, all images are the test set and determine `mean` and `std`.
+        test_fraction: Fraction of the images to hold out if the folder has no test set, in (0, 1]. Use 1 for a network
+            that is not trained: all images are then the test set and determine `mean` and `std`.
         cache: Folder for the decoded images. Two data sets must not share this folder. None: `root`.
         **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (which also
             draws the test set), `drop_last`.

@@ -17,8 +17,9 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
     """Yields this process's part of each global batch, as a tensor of positions in the data set.
 
     The order of the positions depends only on (seed, epoch). A global batch is a slice of this order, and rank r takes
-    every `world_size`-th position of the slice, from the r-th on. So 1 process with batch size B and 2 processes with B
-    / 2 see the same global batches. No position is repeated. Without `drop_last`, the batches have nearly equal sizes.
+    every `world_size`-th position of the slice, from the r-th on. So 1 process with batch size 8 and 2 processes with
+    batch size 4 see the same global batches. No position is repeated. Without `drop_last`, the batches have nearly
+    equal sizes.
 
     Args:
         size: Number of samples in the data set.

@@ -33,7 +33,7 @@ def feature_name(name: str) -> str:
 
 
 def is_chosen(name: str) -> bool:
-    """Whether these are the features that the method proposes to use, and not a baseline."""
+    """Whether the features `name` are those that the method proposes, and not a baseline."""
     return name in ("trained", "f, learned", "head, learned")
 
 

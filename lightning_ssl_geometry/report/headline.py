@@ -34,7 +34,7 @@ class Tile:
 
 
 def headline(run: Run) -> list[Tile]:
-    """Return the headline numbers of a run: linear accuracies, and the quantities marked as headlines."""
+    """Return a run's headline numbers: accuracies of linear classifiers, and quantities marked as headlines."""
     order = [*SECTIONS]
     found = [(member, known) for member in members([run]) if (known := member.declared) and known.quantity.headline]
     found.sort(key=lambda each: order.index(each[1].section) if each[1].section in order else len(order))

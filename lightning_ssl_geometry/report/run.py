@@ -47,8 +47,8 @@ class Run:
         steps_per_epoch: Estimated from the logged steps. None if all logs are from one epoch.
         snapshots: geometry/*.npz, arrays with several axes, by logged name.
         layers: layers.csv.
-        seen: geometry/<stage>/rows_seen.csv, by stage. Over time: numbers of samples and views, dimensions of h and of
-            z.
+        seen: geometry/<stage>/rows_seen.csv, by stage. Over time: numbers of samples and views, and of dimensions of h
+            and z.
         resumed: The resumptions from checkpoints, from first to last.
         declared: geometry/quantities.json, descriptions by logged name.
     """
