@@ -1,4 +1,4 @@
-"""Functions that raise a ValueError if an argument is not valid. Arguments are passed by name."""
+"""Functions that raise a ValueError if an argument is invalid. They take it by name, as in `positive(tau=tau)`."""
 
 __all__ = [
     "at_least",
@@ -73,7 +73,7 @@ def shaped(axes: str, sizes: Mapping[str, int] | None = None, **arguments: Tenso
     """Raise a ValueError if a tensor has the wrong shape.
 
     Args:
-        axes: Names of the axes, such as "V, N, D". Axes of one name have the same size. A number is the size itself.
+        axes: Names of the axes, such as "V, N, D", or required sizes. Axes of the same name must have the same size.
         sizes: Maps names of axes to their required sizes. None: no sizes are required.
         arguments: The tensors.
 
@@ -124,7 +124,7 @@ def finite(**arguments: Tensor) -> None:
 
 
 def switch(**arguments: object) -> None:
-    """Raise a ValueError if an argument is not a bool, such as the string "false"."""
+    """Raise a ValueError if an argument is not a bool. The string "false" is not a bool."""
     for name, value in arguments.items():
         if not isinstance(value, bool):
             raise ValueError(f"Expected `{name}` to be True or False, but got {value!r}.")

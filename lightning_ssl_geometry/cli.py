@@ -21,7 +21,7 @@ environment variable JSONARGPARSE_DEBUG=true shows the traceback instead."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command, such as `args` = ["fit", "--config", "x.yaml"]. None: `sys.argv[1:]`."""
+    """Run a command, such as `main(["fit", "--config", "x.yaml"])`. If `args` is None, it is `sys.argv[1:]`."""
     if args is None:
         sys.path.append("")  # classes in the current folder can be named; what is installed comes before them
         warnings.filterwarnings(
@@ -45,8 +45,8 @@ def main(args: Sequence[str] | None = None) -> None:
 def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
     """Make Lightning's CLI for any LightningModule and LightningDataModule, and run the subcommand in `args`.
 
-    `args` None means `sys.argv[1:]`. With `run` false, `args` has no subcommand: the CLI only builds its attributes
-    `model`, `datamodule` and `trainer`.
+    If `args` is None, it is `sys.argv[1:]`. If `run` is false, `args` has no subcommand, and the CLI only builds its
+    attributes `model`, `datamodule` and `trainer`.
     """
     return _CLI(
         LightningModule,

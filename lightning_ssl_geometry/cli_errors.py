@@ -1,4 +1,4 @@
-"""Find the setting that made a command fail. It is reported by its key, such as `model.init_args.loss`."""
+"""Find the setting that made a command fail. The error message names its key, such as `model.init_args.loss`."""
 
 __all__ = [
     "at_key",
@@ -63,7 +63,7 @@ class _Failed(Exception):
 
 
 def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
-    """Build the classes of a configuration one by one. Return the key and the error of the first failure, or None."""
+    """Build a configuration's objects one by one. Return the key and the error of the first failure, or None."""
     try:
         for key, value in _items(config):
             _build(value, str(key))
@@ -75,7 +75,7 @@ def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | No
 def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
     """Build each optimizer and scheduler of a configuration. Return key and error of the first failure, or None.
 
-    Lightning itself builds them when training begins. Here, they get a parameter made for this test.
+    Lightning itself builds them when training begins. For this check, each gets a parameter that belongs to no model.
     """
     for node in _nodes(config, ""):
         if isinstance(node.made, type) and issubclass(node.made, _LATE):
@@ -277,7 +277,7 @@ def _decisive(node: _Node) -> str | None:
 
 
 def _descend(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
-    """Return the path to the first error in jsonargparse's tree, as ("key" or "cls", name), and the reason."""
+    """Return the ("key", setting) and ("cls", class) pairs that lead to jsonargparse's first error, and the reason."""
     chain: list[tuple[str, str]] = []
     while lines:
         lines = [line for line in lines if not line.strip().startswith(_NOISE)]
@@ -330,7 +330,7 @@ def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator
 
 
 def in_users_code(error: BaseException) -> bool:
-    """Return whether the traceback contains a file that is neither of Python nor of an installed package."""
+    """Return whether the traceback has a file outside of this package, Python and the installed packages."""
     known = [Path(__file__).parent, *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib"))]
     files = [Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)]
     return any(file.is_file() and not any(file.is_relative_to(each) for each in known) for file in files)

@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def deprecated(old: str, new: str) -> None:
-    """Warn that `old` will be removed in the next release. The warning points to the user's line.
+    """Warn that `old` will be removed in the next release. The warning shows the user's line of code.
 
     >>> with warnings.catch_warnings(record=True, action="always") as caught:
     ...     deprecated("`Judge`", "`LogisticRegression`")

@@ -1,10 +1,10 @@
 """Exchange tensors between the processes (ranks) of a distributed run. With one process, nothing is exchanged.
 
-:func:`gather` and the reductions have gradients, which the collectives of torch.distributed lack. The gradient is that
-of the sum of all ranks' losses. If every rank computes the same global loss, this is `world_size` times the gradient of
-that loss. DistributedDataParallel then averages over the ranks, so that the result is exact.
+:func:`gather` and the reductions have gradients, which the collectives of torch.distributed lack. These are gradients
+of the sum of all ranks' losses. If every rank computes the same global loss, the sum is `world_size` times that loss.
+DistributedDataParallel averages gradients over the ranks, so that the result is exact.
 
-All ranks must call these functions in the same order. A tensor requires a gradient on all ranks or on none.
+All ranks must call these functions in the same order. A tensor must require a gradient on all ranks or on none.
 """
 
 __all__ = [
@@ -72,7 +72,7 @@ def total(number: int, device: torch.device | str = "cpu") -> int:
 
     Args:
         number: The integer of this rank, such as its number of samples.
-        device: The device for the exchange: the rank's GPU with NCCL. It is not used with one rank.
+        device: Where the numbers are exchanged. With the backend NCCL, it must be the rank's GPU.
     """
     return number if world_size() == 1 else int(all_reduce_sum(torch.tensor(number, device=device)))
 
@@ -80,7 +80,7 @@ def total(number: int, device: torch.device | str = "cpu") -> int:
 def average_gradients(parameters: Iterable[Tensor]) -> None:
     """Average gradients over the ranks in place, for a backward pass outside of DistributedDataParallel.
 
-    Each parameter has a gradient on all ranks or on none.
+    Each parameter must have a gradient on all ranks or on none.
     """
     if world_size() == 1:
         return
@@ -95,7 +95,7 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def subgroup(ranks: Sequence[int]) -> Any:
-    """Return a process group of the given ranks, for torchmetrics. Outside of a distributed run, return None.
+    """Return a process group of the given ranks. Outside of a distributed run, return None.
 
     All ranks must call this function. `ranks` must not be empty.
     """

@@ -20,11 +20,11 @@ def submodule(network: nn.Module, path: str, argument: str, given: str | None = 
     Args:
         network: The network.
         path: The submodule's name, such as "backbone.layer4".
-        argument: Name of the argument that holds the path, for the error message.
-        given: The argument's value, for the error message. None: the same as `path`.
+        argument: Name of the user's argument that contains `path`, such as "layers", for the error message.
+        given: The value of this argument in the error message. None: `path`.
 
     Raises:
-        ValueError: If there is no submodule of that name; the message lists the nearest names.
+        ValueError: If there is no submodule of that name. The message lists the nearest names.
     """
     modules = dict(network.named_modules(remove_duplicate=False))
     modules |= {name.replace(_COMPILED, ""): module for name, module in modules.items() if _COMPILED in name}
@@ -53,7 +53,8 @@ def layer_outputs(
             None: only the network's output, under the name "output".
 
     Raises:
-        ValueError: If a submodule does not exist. In a pass, if a layer is not called once or does not return a tensor.
+        ValueError: If a submodule does not exist. When the function is called, if a layer is not called once or does
+            not return a tensor.
 
     >>> import torch
     >>> with layer_outputs(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), ["0"]) as run:
@@ -150,10 +151,10 @@ def substituted_call(network: nn.Module, tensors: Mapping[str, Tensor], *x: Tens
 
 
 def check_settled(network: nn.Module, argument: str, result: str) -> None:
-    """Raise a ValueError if the output for a sample depends on chance or on other samples.
+    """Raise a ValueError if a network's output for a sample depends on chance or on other samples.
 
-    This is so if batch norm or dropout (p > 0) is in training mode, or if batch norm has no running statistics.
-    `argument` and `result` are names of the network and of its output for the error message.
+    This is the case if batch norm or dropout (p > 0) is in training mode, or if batch norm has no running statistics.
+    In the error message, `argument` is the name of the network, and `result` the name of its output.
     """
     for module in network.modules():
         if isinstance(module, _DropoutNd):
@@ -168,9 +169,10 @@ def check_settled(network: nn.Module, argument: str, result: str) -> None:
 
 
 def vectors(z: object, x: Tensor, argument: str) -> Tensor:
-    """Return the output z of a network for x (N, ...). Raise a ValueError if z is not a floating point tensor (N, D).
+    """Check the output z of a network for x (N, ...), and return it.
 
-    `argument` is the name of the network in the error message.
+    A ValueError is raised if z is not a floating point tensor (N, D). `argument` is the name of the network in its
+    message.
     """
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
         got = f"{tuple(z.shape)}, {z.dtype}" if isinstance(z, Tensor) else type(z).__name__

@@ -28,9 +28,10 @@ class ResumableCSVLogger(CSVLogger):
     Args:
         save_dir: Folder of all runs. It must be on a local file system, otherwise a ValueError is raised.
         name: Folder of this experiment's runs, within `save_dir`.
-        version: Folder of this run, within `name`: a number or a name; None: the next free number.
+        version: Folder of this run, within `name`: a number or a name. None: the next free number.
         prefix: Text before the names of metrics.
-        flush_logs_every_n_steps: Rows are written at multiples of this step, and whenever the Trainer logs.
+        flush_logs_every_n_steps: Write rows at steps that are a multiple of this number. Rows logged by the Trainer are
+            written at once.
     """
 
     def __init__(
@@ -48,7 +49,6 @@ class ResumableCSVLogger(CSVLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> "_Table":
-        """The writer of metrics.csv, on rank 0."""
         if self._experiment is None:
             self._experiment = _Table(self.log_dir)
         return self._experiment  # type: ignore[return-value]
@@ -56,8 +56,8 @@ class ResumableCSVLogger(CSVLogger):
     def rewind(self, step: int, superseded: Path) -> None:
         """Move the rows logged after a checkpoint to the file `superseded`. Without such rows, the file is not created.
 
-        `step` is the number of batches trained at the checkpoint. Rows with this `step` or a later one move, except for
-        a row of this step with values of a test only.
+        `step` is the number of batches trained at the checkpoint. Rows with this `step` or a later one are moved. A row
+        of exactly this step stays if it only has values of the stage "test".
         """
         self.experiment.rewind(step, superseded)
 

@@ -1,4 +1,4 @@
-"""The file geometry/quantities.json of a run, which describes each logged value.
+"""The manifest of a run: the file geometry/quantities.json, which describes each logged value.
 
 The keys follow netCDF's CF conventions where possible (`long_name`, `units`, `valid_range`, `references`).
 """
@@ -33,15 +33,17 @@ class Declared:
 
     Attributes:
         quantity: What the value means.
-        section: The section of the report: that of the quantity if it has one, otherwise that of the class.
+        section: The section of the report. If the quantity has no section, it is the section of the class.
         diagnostic: Name of the class that computes the value.
         key: The key of the quantity in `quantities` of that class.
         part: The part of the model, such as "layers_3": the rest of the logged name after the key.
-        space: The tensor that the value is computed from, such as "h", "z" or "h_image". Empty for none or several.
-        renamed: Whether `space` differs from the class's default.
+        space: The tensor that the value is computed from, such as "h" or "h_image". Empty if there is none, or more
+            than one.
+        renamed: Whether `space` differs from the default tensor of the class.
         width: Number of dimensions of the tensor `space`. None: unknown.
         earlier: Descriptions of other meanings that the same name had before the run was resumed.
-        silent: Whether the name was declared before the run was resumed, but not since. It is then not explained.
+        silent: Whether the value was described before the run was resumed, but not since. The report then does not
+            explain it.
     """
 
     quantity: Quantity
@@ -83,14 +85,14 @@ class Declared:
 
 
 def undeclared(name: str) -> Declared:
-    """Return an entry for a logged name that is no longer declared since the run was resumed."""
+    """Return an entry for a logged name that has no description since the run was resumed."""
     base = name.partition("/")[2] or name
     text = "Nobody declared what this log means in the latest part of the run."
     return Declared(quantity=Quantity(title=base, text=text), key=base, silent=True)
 
 
 def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join manifests of several callbacks. Raise a ValueError if they declare a name with different meanings."""
+    """Join the descriptions of several callbacks. Raise a ValueError if they give a name different meanings."""
     found: dict[str, Declared] = {}
     for manifest in manifests:
         for name, each in manifest.items():
@@ -100,9 +102,9 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
 
 
 def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join the manifest from before a resume with the current one.
+    """Join the descriptions from before a resume with the current ones.
 
-    If the meaning of a name has changed, the current one counts, and its `earlier` describes the old one.
+    If a meaning has changed, the current description is used, and its field `earlier` describes the old meaning.
     """
     found = dict(earlier)
     for name, each in now.items():
@@ -121,14 +123,14 @@ def _cut(words: str) -> str:
 
 
 def written(manifest: Mapping[str, Declared]) -> str:
-    """Return a manifest as JSON. The entries keep their order, which is also their order in the report."""
+    """Return the descriptions as JSON, in the order in which the report shows them."""
     return json.dumps({name: _attributes(each) for name, each in manifest.items()}, indent=1, ensure_ascii=False)
 
 
 def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
-    """Read a manifest. Return its entries, and notes on malformed entries, which are left out.
+    """Read the descriptions from JSON. Return them, and a list of sentences about malformed ones, which are left out.
 
-    A text that is not a JSON object raises a ValueError. If it is nested too deeply, it raises a RecursionError.
+    A ValueError is raised if the text is not a JSON object, and a RecursionError if it is nested too deeply.
     """
     held = json.loads(text)
     if not isinstance(held, dict):

@@ -1,8 +1,8 @@
 """The meaning of a result: declared in the class that computes it, saved with the run, shown in the report.
 
 A metric, method, probe or evaluation may have two class attributes. `section` is the part of the report for its
-results, a key of SECTIONS or a new heading. `quantities` maps the key of each result (a single one: "") to its
-Quantity.
+results, a key of SECTIONS or a new heading. `quantities` maps the key of each result to its Quantity. The key of a
+single result is "".
 """
 
 __all__ = [
@@ -59,7 +59,7 @@ SECTIONS = {  # the order of a page
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: authors and year (`short`), `title`, and its number on `arxiv`, or ""."""
+    """A paper: authors and year (`short`), `title`, and its number on arXiv (`arxiv`), which is "" if there is none."""
 
     short: str
     title: str
@@ -75,8 +75,8 @@ class Paper:
 class Chart:
     """Axes shared by several results of one section, which may come from several classes.
 
-    `name` is unique and used in file names. `title` stands above the axes. `unit` labels the value axis; if it is
-    empty, the unit of the first result does. `remark` is a sentence below the chart that holds for every run.
+    `name` is unique and used in file names. `title` stands above the axes. `unit` labels the value axis. If `unit` is
+    empty, the unit of the first result is used. `remark` is a sentence below the chart that holds for every run.
     """
 
     name: str
@@ -93,14 +93,15 @@ class Picture:
     """How a result is drawn.
 
     Attributes:
-        kind: "line": a scalar over training. "components": (K,) over training, one line for each of `names`. The next
-            four are (K,), at the start, middle and end of training. "spectrum": ordered values on a logarithmic axis.
-            "profile": values over their index, or over the result with the role "x". "histogram": shares of equal bins
-            over `bounds`. "quantiles": from the minimum to the maximum. The next three are drawn at the end of
-            training. "matrix": (A, B). "points": (N, P), coloured by the result with the role "label". "images": (N, H,
-            W), above the result with the role "overlay". "path": a scalar over the scalar with the role "x". "dots":
-            one dot for each value. A result with a role is in the same chart.
-        role: Role of the result in another result's picture. Empty: the result has a picture of its own.
+        kind: "line": a scalar over training. "components": an array (K,) over training, one line for each of `names`.
+            "spectrum": ordered values (K,) on a logarithmic axis. "profile": values (K,) over their index, or over the
+            result with the role "x". "histogram": shares (K,) of equal bins over `bounds`. "quantiles": values (K,)
+            from the minimum to the maximum. "matrix": (A, B). "points": (N, P), coloured by the result with the role
+            "label". "images": (N, H, W), above the result with the role "overlay". "path": a scalar over the scalar
+            with the role "x". "dots": one dot for each value. Spectra, profiles, histograms and quantiles are drawn at
+            the start, middle and end of training. Matrices, points and images are drawn at the end.
+        role: Role of the result in the picture of another result on the same chart. Empty: the result has its own
+            picture.
         logarithm: Whether the values are natural logarithms. Only for spectrum, profile, histogram and quantiles.
         names: Names of the components, or of the rows and columns of a matrix.
     """
@@ -132,11 +133,11 @@ class Quantity:
         where: The place in the paper, such as "Eq. 10, Fig. 7".
         unit: Unit of the value axis, such as "directions".
         bounds: Least and largest possible value. None: no bound.
-        cap: The largest possible value for the data's size, such as "min(V * N, D)". The names are N samples, V views,
-            D dimensions of the observed tensor and P dimensions of z.
-        null: Key of the result for data without structure, for comparison.
+        cap: The largest possible value, computed from the data's size, such as "min(V * N, D)" for N samples, V views
+            and D dimensions of the observed tensor. P is the number of dimensions of z.
+        null: Key of the result that is this result's value for data without structure.
         invariances: Transformations of the observed vectors that do not change the value.
-        comparable: Settings that may differ between two models whose values are compared.
+        comparable: Settings in which models may differ while their values remain comparable.
         better: Whether "low" or "high" values are better. None: neither.
         percent: Whether to show the value in percent.
         chart: Axes shared with other results. None: axes of its own.
@@ -145,7 +146,7 @@ class Quantity:
         picture: How the result is drawn. None: a scalar as "line", (K,) as "profile", (A, B) as "matrix".
         xlabel: Label of the horizontal axis of a profile.
         remark: A sentence about this run. Names in braces stand for other results of the diagnostic, such as "Fitted to
-            eigenvalues {first:.0f} to {last:.0f}.". If one is missing, the sentence is left out.
+            eigenvalues {first:.0f} to {last:.0f}.". If a result is missing, the sentence is left out.
         delayed: Whether the first value is NaN, because the diagnostic compares with an earlier `compute`.
         headline: Whether the report shows the value at its top.
         shown: Whether the result is drawn. False: it is only shown in tables.
@@ -203,9 +204,9 @@ class Quantity:
 
 
 def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantity] | None:
-    """Find the Quantity of a result. Return its key in `quantities` and the Quantity, or None.
+    """Return the key and the Quantity of a result in `quantities`, or None if there is none.
 
-    The result `rank_layers_3` has the Quantity with this key, or else that of `rank` if it has `parts`.
+    If there is no key `rank_layers_3`, return the key `rank` and its Quantity if this Quantity has `parts`.
     """
     if key in quantities:
         return key, quantities[key]
@@ -215,9 +216,10 @@ def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantit
 
 
 def cap_at(cap: str, **sizes: float) -> float:
-    """Evaluate the `cap` of a :class:`Quantity` for sizes such as N and D. An unknown size is NaN.
+    """Evaluate the `cap` of a :class:`Quantity` for sizes such as N and D. Pass NaN for an unknown size.
 
-    `cap` is an expression of numbers, names of sizes, +, -, *, min and max. Another one raises a ValueError.
+    `cap` is an expression of numbers, names of sizes, +, -, *, min and max. A ValueError is raised for any other
+    expression.
 
     >>> cap_at("min(N - 1, D)", N=100, D=64)
     64.0

@@ -2,7 +2,7 @@
 
 A random number is a hash of integers that name it, such as (seed, epoch, sample index, view). The hash is the finaliser
 of SplitMix64 (Steele, Lea & Flood, Fast splittable pseudorandom number generators, 2014) in int64. Functions that draw
-from distributions take a hash as `key`. A row gets the same draw in every batch.
+from distributions take hashes as `key`. A sample with the same hash gets the same draw in every batch.
 """
 
 __all__ = ["counter_hash", "counter_uniform", "generalized_normal", "uniform_sphere", "von_mises_fisher"]
@@ -184,7 +184,7 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
 
 
 def _propose(m: Tensor, s: Tensor, p: float, u: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """Return proposals (n,) and whether each is accepted, from uniform numbers u (n, 2)."""
+    """Return proposals (n,) for :func:`generalized_normal`, and whether each is accepted. u (n, 2) is uniform."""
     # The envelope of y = |x - m| / s is 1 for y <= 1, and exp(-1 - p (y - 1)) beyond: the tangent of -y^p at 1.
     below, above = (_envelope_mass(side / s, p) for side in (m - low, high - m))
     t = u[:, 0] * (below + above) - below
@@ -199,9 +199,9 @@ def _envelope_mass(y: Tensor, p: float) -> Tensor:
 
 
 def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
-    """Draw 1 - w (N,) for the cosine w. b is Wood's b, and q is 1 - x_0 for Wood's x_0."""
+    """Draw 1 - w (N,) for the cosine w in :func:`von_mises_fisher`, by the algorithm of Wood (1994)."""
     b = (dim - 1) / (2 * kappa + (4 * kappa.square() + (dim - 1) ** 2).sqrt())
-    q = 2 * b / (1 + b)
+    q = 2 * b / (1 + b)  # 1 - x_0 of Wood; b is Wood's b
 
     def attempt(rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         u = _uniform(3, key[rows], numbers)
@@ -218,9 +218,10 @@ def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
 
 
 def _reject(kept: Tensor, pending: Tensor, attempt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-    """Write the first accepted draw for each `pending` index to `kept`.
+    """For each index in `pending`, write the first accepted draw to `kept` at this index.
 
-    `attempt(rows, numbers)` returns draws and whether each is accepted.
+    `attempt(rows, numbers)` makes one draw for each pair of an index and the number of the attempt. It returns the
+    draws and whether each is accepted.
     """
     # Every pass doubles the attempts per pending element: few passes, since each waits for the GPU.
     start, width = 0, 1

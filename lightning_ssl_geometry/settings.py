@@ -16,8 +16,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def passed_on(function: _Function) -> _Function:
     """Decorate a constructor so that jsonargparse finds the defaults and descriptions of its `**settings`.
 
-    At run time, the annotation `Unpack[...]` becomes `Any`, so that jsonargparse reads the constructor that takes the
-    settings. With `Unpack`, it would read only the names. The attribute `accepts` keeps these names.
+    At run time, the annotation `Unpack[...]` is replaced by `Any`. jsonargparse then reads the constructor that takes
+    the settings. With `Unpack[...]`, jsonargparse would read only the names of the settings. The attribute
+    `accepts` keeps these names.
 
     >>> from typing import TypedDict, Unpack
     >>> class Settings(TypedDict, total=False):

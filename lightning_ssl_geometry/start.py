@@ -28,14 +28,12 @@ class SaveConfig(RunCallback, SaveConfigCallback):
     """
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Write `config.yaml` if it does not exist."""
         super().setup(trainer, pl_module, stage)
         files = run_files(trainer)
         if files.folder is not None and not files.path("config.yaml").exists():
             self._write(files)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Replace `config.yaml` if the configuration has changed."""
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "config.yaml")
         files = run_files(trainer)

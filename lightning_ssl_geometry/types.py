@@ -56,10 +56,10 @@ class Observation(TypedDict, total=False):
         fibers: (V, N, b C) inputs of the projector if they are not h, with b = `base_size` of HSSLModule.
         encoder: The module that maps an image to h.
         projector: The module that maps h or fibers to z.
-        feature_extractor: The module that maps an image to an equivariant feature map (N, C, |G|, H, W).
+        feature_extractor: The module that maps an image to an equivariant feature map (N, C, |G|, H, W) for a group G.
         log_policy: (N, K), log P(T | X) for N samples X and the K augmentations T of `family`.
         family: The `AugmentationFamily` that applies the augmentations.
-        temperature: (P,) temperatures. Only for methods with one for each dimension of z.
+        temperature: (P,), one temperature for each dimension of z. Only for methods that have them.
         scores: Further scalars to log, by name. Each is a mean over the samples of this rank.
     """
 

@@ -33,12 +33,13 @@ class Images(NamedTuple):
     """The images of a training set or of a test set.
 
     Attributes:
-        image: uint8 (M, C, H, W).
+        image: uint8 (M, C, H, W), M images.
         label: int64 (M,); None for a data set without labels.
         coarse_label: int64 (M,), the superclasses; None if the data set has none.
         rows: int64 (N,), positions of this set's images among the M images. None: all images belong to the set.
-        box: Integers (M, 4): the cell of a larger black image in which each image is placed, as top, left, bottom
-            (exclusive) and right (exclusive) in pixels. `mean` and `std` include the black pixels. None: no cells.
+        box: Integers (M, 4): top, left, bottom (exclusive) and right (exclusive), in pixels, of a cell in a larger
+            black image. Each image is placed in its cell, and the black pixels count for `mean` and `std`. None: images
+            are not placed.
     """
 
     image: Tensor
@@ -83,7 +84,8 @@ class ImageDataModule(ResumableDataModule):
 
     Training batches have `views`. Validation and test batches have `views`, equal in every epoch, and `image`, the
     images without augmentation. All batches have `index`, the position in the published training or test set, or in the
-    whole set if no test set was published. Batches have `label` and `box` if the data set has them.
+    whole set if no test set was published. Batches have `label` if there are labels, and `box` if images are placed in
+    a cell of a larger image (see :class:`Images`). The attributes are set by `setup`.
 
     Images are resized and views are made on the training device, without worker processes. A view depends only on (seed
     of the views, epoch, index, number of the view).
@@ -102,7 +104,7 @@ class ImageDataModule(ResumableDataModule):
             resized with antialiasing. None: no change.
 
     Attributes:
-        num_classes: Number of classes, if there are labels. All attributes are set by `setup`.
+        num_classes: Number of classes, if there are labels.
         class_names: Names of the classes.
         image_shape: (C, H, W) of an image in a batch.
         mean: (C,), mean of the training pixels, in [0, 1], before images are resized.
@@ -110,7 +112,7 @@ class ImageDataModule(ResumableDataModule):
 
     Raises:
         ValueError: If an argument is out of range. In `setup`, if there is only one class, or there are too few samples
-            for `subset` or `val_fraction`. When a loader of an empty set is made.
+            for `subset` or `val_fraction`. When a loader is made, if its set is empty.
     """
 
     num_classes: int
@@ -178,25 +180,22 @@ class ImageDataModule(ResumableDataModule):
         self._images = {"train": source.train, "val": source.train, "test": source.test}
 
     def training_loader(self) -> BatchLoader:
-        """Make the training loader, shuffled in each epoch, except with `overfit_batches`."""
+        """Make the training loader. It is shuffled in each epoch, except with `overfit_batches`."""
         return self._loader("train", augmented=True, shuffle=not self._overfits, drop_last=self.drop_last)
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
-        """Make the validation loader, each sample once, in order. If `val_fraction` is 0, return []."""
+        """Make the validation loader. If `val_fraction` is 0, return []."""
         self.setup()
         return self._loader("val", augmented=True) if len(self._positions["val"]) else []
 
     def test_dataloader(self) -> BatchLoader:
-        """Make the test loader, each sample once, in order."""
         return self._loader("test", augmented=True)
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader with `image` instead of views: each sample once, in order."""
         one_of(get_args(Split), split=split)
         return self._loader(split, augmented=False)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Move the batch to the device."""
         # Drawing views from the copy of `index` on the CPU does not wait for the GPU.
         return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
 
@@ -287,7 +286,7 @@ def _recolour(image: Tensor, channels: int | None) -> Tensor:
 
 
 def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of each channel, in [0, 1], with `around` black pixels added to each image."""
+    """Return each channel's mean and standard deviation in [0, 1]. `around` black pixels are added to each image."""
     value = torch.arange(256, dtype=torch.float64) / 255
     counts: Tensor = torch.zeros((), dtype=torch.float64)
     for chunk in rows.split(4096):

@@ -20,11 +20,9 @@ class CIFAR10DataModule(TorchvisionDataModule):
     """
 
     def fetch(self) -> None:
-        """Download the archive if its files are missing."""
         _read("CIFAR10", self.root, True, download=True)
 
     def load(self) -> Source:
-        """Read the images."""
         train, test = (_read("CIFAR10", self.root, train) for train in (True, False))
         return Source(_images(train), _images(test), list(train.classes))
 
@@ -37,11 +35,9 @@ class CIFAR100DataModule(TorchvisionDataModule):
     """
 
     def fetch(self) -> None:
-        """Download the archive if its files are missing."""
         _read("CIFAR100", self.root, True, download=True)
 
     def load(self) -> Source:
-        """Read the images and superclasses."""
         train, test = (_read("CIFAR100", self.root, train) for train in (True, False))
         return Source(
             _images(train)._replace(coarse_label=_coarse(self.root, "train")),

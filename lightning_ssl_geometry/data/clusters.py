@@ -24,27 +24,29 @@ class ClusterDataModule(SyntheticDataModule):
     .. math:: x_i = \xi_{q(i)} + \epsilon_i, \quad T(x_i) = x_i + \alpha_i, \quad
         \epsilon_i \in \mathcal{M}, \; \alpha_i \in \mathcal{M}^\perp
 
-    Here q(i) is the cluster of the point x_i, xi_q the centre of cluster q, and T(x_i) a view of the point (Calder &
-    Lee 2025, Sec. 4.2, Eq. 16). M is the span of the first `manifold_dim` coordinates.
+    Here q(i) is the cluster of the point x_i, and xi_q the centre of cluster q. The random offset epsilon_i lies in M.
+    A view T(x_i) adds the noise alpha_i orthogonal to M (Calder & Lee 2025, Sec. 4.2, Eq. 16). M is the span of the
+    first `manifold_dim` coordinates.
 
-    Batches have `views` (two tensors (N, D)), `label` (the cluster) and `index`. Validation and test batches also have
-    `image`, the points x. All splits have the same points. Points depend only on (seed, index), and noise only on
-    (seed, epoch, position in the epoch, view).
+    Batches have `views` (two tensors (N, D) for N points), `label` (the cluster) and `index`. Validation and test
+    batches also have `image`, the points x. All splits have the same points. Points depend only on (seed, index), and
+    noise only on (seed, epoch, position in the epoch, view).
 
     Args:
-        centers: "collinear": on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in Fig. 5.
-            "orthogonal": each on its own axis, at distance `spacing` from 0, as in the theorems of Sec. 4.2. Or a list
-            of centres with `manifold_dim` coordinates each.
+        centers: "collinear": on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in Fig. 5
+            of the paper. "orthogonal": each on its own axis, at distance `spacing` from 0, as in the theorems of the
+            same section. A list gives the centres, with `manifold_dim` coordinates each.
         clusters: Number of clusters. None: 4 for "collinear", `manifold_dim` for "orthogonal", the length of a list.
         dim: D, the number of coordinates of a point.
         manifold_dim: Dimension of M. It must be less than `dim` if there is noise.
         points_per_cluster: Number of points of every cluster, or a list with one number per cluster, each >= 1.
         spacing: Distance between neighbouring collinear centres, or between an orthogonal centre and 0; > 0.
-        spread: epsilon is uniform on [-`spread`, `spread`] in each coordinate of M; >= 0. The theorems' delta is the
-            largest |epsilon|, `spread` sqrt(`manifold_dim`).
+        spread: epsilon is uniform on [-`spread`, `spread`] in each coordinate of M; >= 0. The delta of the paper's
+            theorems is the largest possible |epsilon|, `spread` sqrt(`manifold_dim`).
         noise: alpha is uniform on [-`noise`, `noise`] in each coordinate orthogonal to M; >= 0.
         batch_size: Points per process and step. None: every step has all points in order, as gradient flow needs.
-        passes: Passes over the points in an epoch, each in a new order. With `batch_size=None`, the steps in an epoch.
+        passes: How often an epoch goes through all points, each time in a new order. With `batch_size=None`, it is the
+            number of steps in an epoch.
         seed: Seed of the points, the noise and the order.
 
     Attributes:
@@ -55,8 +57,8 @@ class ClusterDataModule(SyntheticDataModule):
         class_names: "0", "1" and so on.
 
     Raises:
-        ValueError: If an argument is out of range or contradicts another. When a loader is made with `batch_size=None`,
-            if the number of points is not a multiple of the number of processes.
+        ValueError: If an argument is out of range or contradicts another one. When the training loader is made with
+            `batch_size=None`, if the number of points is not a multiple of the number of processes.
 
     >>> ClusterDataModule(points_per_cluster=2, spread=0.0).points[:, 0].tolist()
     [-3.0, -3.0, -1.0, -1.0, 1.0, 1.0, 3.0, 3.0]
@@ -98,7 +100,7 @@ class ClusterDataModule(SyntheticDataModule):
             raise ValueError(f"Expected `batch_size` of at most {len(self.points)} points, but got {batch_size}.")
 
     def size(self, split: Split) -> int:
-        """Return the number of points of a split. The points of "train" count `passes` times."""
+        """Return the number of points in a split. For "train", this is `passes` times the number of all points."""
         return self.passes * len(self.points) if split == "train" else len(self.points)
 
     def training_loader(self) -> BatchLoader:
@@ -114,13 +116,12 @@ class ClusterDataModule(SyntheticDataModule):
         return super().training_loader()
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader of all points, each once, in order, with `image`. It is the same for all splits."""
+        """Make a loader of all points in order. `image` is without noise. All splits have the same points."""
         if self._all_points:
             self.batch_size = len(self.points)
         return super().unaugmented_dataloader("val" if split == "train" else split)
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Look up the points of the batch, and make their views."""
         draw, clean = batch["index"], batch["clean"]
         epoch = -1 if clean else 0 if self._overfits else batch["epoch"]
         index = draw % len(self.points) if clean or self._all_points else self._shuffled(draw, epoch)
@@ -149,10 +150,10 @@ class ClusterDataModule(SyntheticDataModule):
 def cluster_centers(
     centers: Arrangement | Sequence[Sequence[float]], clusters: int | None, dim: int, spacing: float = 2.0
 ) -> Tensor:
-    """Return the centres of a :class:`ClusterDataModule` on M, (number of clusters, `dim`).
+    """Return the centres of clusters in the subspace of a :class:`ClusterDataModule`, (number of clusters, `dim`).
 
-    `centers`, `clusters` and `spacing` are arguments of that class, `dim` is its `manifold_dim`. A ValueError is raised
-    if one is invalid.
+    `dim` is the dimension of the subspace. The other arguments are those of :class:`ClusterDataModule`. A ValueError is
+    raised if an argument is invalid.
     """
     if not isinstance(centers, str):
         return _given(centers, clusters, dim)

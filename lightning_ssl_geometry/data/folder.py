@@ -18,19 +18,20 @@ _ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".
 
 
 class ImageFolderDataModule(ImageDataModule):
-    """Images in `root/train/<class>/*` and `root/test/<class>/*`, or in `root/<class>/*`; without labels, in `root/*`.
+    """Images in `root/train/<class>/*` and `root/test/<class>/*`, or in `root/<class>/*`.
 
-    The short side of each image is resized to `image_size`, and the centre is cropped. The decoded images are saved in
-    the file `.ssl_geometry-<image_size>.pt`, which runs map into memory. If the folder changes, it is written again.
+    Images without labels have no class folders, as in `root/*`. The short side of each image is resized to
+    `image_size`, and the centre is cropped. The decoded images are saved in the file `.ssl_geometry-<image_size>.pt`,
+    which is memory-mapped during a run. This file is written again if the images change.
 
     Args:
         root: The folder. The training set is in its folder `train`, or in `root` itself. The test set is in `test` or
             else in `val`. If both are missing, the test set is drawn with `seed`.
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
-        test_fraction: Fraction of the images to hold out if the folder has no test set, in (0, 1]. With 1, all images
-            are the test set and determine `mean` and `std`. Use it for a network that is not trained.
-        cache: Folder of the decoded file. Two data sets must not share it. None: `root`.
+        test_fraction: Fraction of the images to hold out if the folder has no test set, in (0, 1]. Use 1 for a network
+            that is not trained: all images are then the test set and determine `mean` and `std`.
+        cache: Folder for the decoded images. Two data sets must not share this folder. None: `root`.
         **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (which also
             draws the test set), `drop_last`.
 
@@ -71,11 +72,10 @@ class ImageFolderDataModule(ImageDataModule):
         self.cache = Path(cache) if cache is not None else self.root
 
     def prepare_data(self) -> None:
-        """Decode the images, unless the decoded file exists."""
         self._decoded()
 
     def load(self) -> Source:
-        """Map the decoded images into memory. If the folder has no test set, draw one."""
+        """Memory-map the decoded images. If the folder has no test set, draw one at random."""
         listing, image = self._decoded()
         if listing.train_size < len(image):
             return listing.source(image)

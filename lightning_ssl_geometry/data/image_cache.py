@@ -1,4 +1,4 @@
-"""Decode images once, and save them in one file that runs map into memory."""
+"""Decode images once, and save them in one file that is memory-mapped during a run."""
 
 __all__ = ["Listing", "content_key", "decode_files", "mapped_images", "read_rgb"]
 
@@ -28,23 +28,23 @@ class Listing(NamedTuple):
     classes: list[str]
 
     def source(self, image: Tensor) -> Source:
-        """Make the training set and the test set from the decoded images (M, C, H, W)."""
+        """Make the training set and the test set from the decoded images (M, C, H, W), one per file."""
         cut, label = self.train_size, torch.tensor(self.label) if self.classes else None
         train, test = (None, None) if label is None else (label[:cut], label[cut:])
         return Source(Images(image[:cut], train), Images(image[cut:], test), self.classes)
 
 
 def content_key(root: Path, files: list[Path], *also: Any) -> str:
-    """Return a hash of the files' relative paths, sizes and modification times, and of the further values `also`."""
+    """Return a hash of the relative paths, sizes and modification times of files, and of all values in `also`."""
     shown = [[str(file.relative_to(root)), (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
     return hashlib.sha256(json.dumps([_FORMAT, *also, shown]).encode()).hexdigest()
 
 
 def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> Tensor:
-    """Return the decoded images in the file `path`, mapped into memory. If the file is not up to date, write it first.
+    """Return the images in the file `path`, memory-mapped. If the file is not up to date, write it first.
 
-    The file is up to date if it was written with the same `key`, the result of :func:`content_key`. `decode` returns
-    the images, uint8 (M, C, H, W). If the file cannot be written, an OSError ends with the sentence `remedy`.
+    The file is up to date if it was written with the same `key`, a result of :func:`content_key`. `decode` returns the
+    M images, uint8 (M, C, H, W). If the file cannot be written, the message of an OSError ends with `remedy`.
     """
     if (image := _load(path, key)) is None:
         _write(path, key, decode, remedy=remedy)
@@ -54,9 +54,9 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
 
 
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
-    """Decode images on all CPU cores. Return uint8 (M, 3, size, size) in the order of the files.
+    """Decode M files on all CPU cores. Return uint8 (M, 3, size, size) in the order of the files.
 
-    `decode_one` decodes a file to uint8 (3, size, size). If it fails, a ValueError names at most five files.
+    `decode_one` decodes a file to uint8 (3, size, size). If it fails, a ValueError names up to five such files.
     """
     from rich.progress import track
 

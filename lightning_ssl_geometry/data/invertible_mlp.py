@@ -21,10 +21,10 @@ class InvertibleMLP(nn.Module):
 
     The network follows the published code of Zimmermann et al., Contrastive Learning Inverts the Data Generating
     Process (2021). Entries of a matrix are uniform on [-1, 1], and its columns are then scaled to length 1. A matrix is
-    used if its condition number is at most a threshold: the `quantile` of `candidates` random matrices, by default
-    their minimum. The weights are not trained.
+    used if its condition number is at most a threshold. The threshold is the `quantile` of the condition numbers of
+    `candidates` random matrices, by default the smallest one. The weights are not trained.
 
-    The search takes about a second for d = 10, but minutes for d >= 32, where it may fail. There, raise `quantile`.
+    The search takes about a second for d = 10, but minutes for d >= 32. If it fails, raise `quantile`.
 
     Args:
         dim: d, the dimension of latents and observations, >= 1.
@@ -77,11 +77,9 @@ class InvertibleMLP(nn.Module):
         self.register_buffer("weight", torch.stack(layers).float())
 
     def get_extra_state(self) -> dict[str, float]:
-        """Return slope and threshold for a checkpoint."""
         return {"slope": self.slope, "threshold": self.threshold}
 
     def set_extra_state(self, state: dict[str, float]) -> None:
-        """Restore slope and threshold from a checkpoint."""
         self.slope, self.threshold = state["slope"], state["threshold"]
 
     def forward(self, z: Tensor) -> Tensor:

@@ -22,8 +22,9 @@ class LatentDGPDataModule(SyntheticDataModule):
     """Pairs of observations x = g(z), x~ = g(z~) of known latents. z~ has the content of z and another style.
 
     The first `content_dim` dimensions of a latent are its content, the others its style. Batches have `views` (x, x~),
-    `latent` (z, z~) of shape (2, N, d), `content` (d,), true for content dimensions, and `index`. Validation and test
-    batches also have `image`, which is x. Observations have the precision of the run. Latents are float32.
+    `latent` (z, z~) of shape (2, N, d) for N pairs, `content` (d,), true for content dimensions, and `index`.
+    Validation and test batches also have `image`, which is x. Observations have the precision of the Trainer. Latents
+    are float32.
 
     Latents depend only on (seed, split, epoch, index), so training does not depend on the number of processes.
     Validation and test sets are the same in every epoch, and with `overfit_batches` also the training set.
@@ -83,7 +84,6 @@ class LatentDGPDataModule(SyntheticDataModule):
         self.test_size = test_size
 
     def size(self, split: Split) -> int:
-        """Return the number of pairs in a split."""
         return {"train": self.epoch_size, "val": self.val_size, "test": self.test_size}[split]
 
     def setup(self, stage: str) -> None:
@@ -95,7 +95,6 @@ class LatentDGPDataModule(SyntheticDataModule):
             self.mixing.load_state_dict(self.trainer.strategy.broadcast(state))
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
-        """Draw the latents of the batch, and compute the observations."""
         index, split, clean = batch["index"], batch["split"], batch["clean"]
         epoch = 0 if clean or self._overfits else batch["epoch"]
         home = torch.device("cpu") if index.device.type == "mps" else index.device  # MPS has no float64

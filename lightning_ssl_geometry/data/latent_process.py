@@ -45,22 +45,23 @@ class LatentSettings(TypedDict, total=False):
 class LatentProcess:
     r"""The distribution of anchors z and positives z~.
 
-    Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1, with the
-    spaces of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021). The first
-    `content_dim` dimensions are content, the others style. Anchors follow a marginal p(z). Positives follow a
-    conditional p(z~ | z). By default, the conditional keeps the content exactly.
+    The distribution is that of Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning,
+    2022), Sec. 4.1, on the spaces of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process,
+    2021). The first `content_dim` dimensions are content, the others style. Anchors follow a marginal p(z). Positives
+    follow a conditional p(z~ | z). By default, the conditional keeps the content exactly.
 
     - box, :math:`[0, 1]^d`: the marginal is uniform, or normal or Laplace about 0.5. Marginal and conditional are
       truncated to the box in each coordinate.
     - unbounded, :math:`\mathbb R^d`: the marginal is normal or Laplace about 0.
     - sphere, :math:`S^{d-1}`: the marginal is uniform, or normal or Laplace about 0 and then scaled to length 1. The
       style :math:`z_s` moves on the sphere of radius :math:`|z_s|`. "von_mises_fisher" has the density
-      :math:`\exp(\kappa \langle z, \tilde z \rangle)` given the content. On the sphere of the style, the concentration
-      is :math:`\kappa |z_s|^2`. The other conditionals add noise to the style and scale the result to the radius. If
-      `content_scale` is not 0, they add noise to all dimensions and scale the result to length 1.
+      :math:`\exp(\kappa \langle z, \tilde z \rangle)` for z~ with the content of z. As a density of the style on its
+      sphere, it has the concentration :math:`\kappa |z_s|^2`. The other conditionals add noise to the style and scale
+      the result to the radius. If `content_scale` is not 0, they add noise to all dimensions and scale the result to
+      length 1.
 
-    The scale is the standard deviation of "normal" before truncation. It is b in the density :math:`\exp(-|x| / b)` of
-    "laplace", and s in the density :math:`\exp(-(|x| / s)^p)` of "generalized_normal".
+    The scale of "normal" is the standard deviation before truncation. The scale of "laplace" is b in the density
+    :math:`\exp(-|x| / b)`. The scale of "generalized_normal" is s in the density :math:`\exp(-(|x| / s)^p)`.
 
     Args:
         dim: d, the number of dimensions.
@@ -77,7 +78,8 @@ class LatentProcess:
 
     Raises:
         ValueError: If an argument has a wrong value, type or length, or if the space does not have this distribution.
-            On the sphere, if the content is exact and there is only one style dimension, which could not move.
+            On the sphere, if the content is exact and there is only one style dimension, because the style then cannot
+            change.
     """
 
     dim: int
@@ -181,7 +183,7 @@ class LatentProcess:
 
 
 def _shape(law: Marginal | Conditional, p: float) -> tuple[float, float]:
-    """Return p and s / scale of the generalised normal distribution that equals `law`."""
+    """Return the shape p and the factor s / scale with which :func:`generalized_normal` draws from `law`."""
     return {"normal": (2.0, math.sqrt(2)), "laplace": (1.0, 1.0)}.get(law, (p, 1.0))
 
 

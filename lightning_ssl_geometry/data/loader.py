@@ -16,9 +16,10 @@ from lightning_ssl_geometry.random import counter_hash
 class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sampler of another class
     """Yields this process's part of each global batch, as a tensor of positions in the data set.
 
-    The order of the positions depends only on (seed, epoch). A global batch is a slice of it, and rank r takes every
-    `world_size`-th position of the slice, from the r-th on. So 1 process with batch size B and 2 processes with B / 2
-    see the same global batches. No position is repeated. Without `drop_last`, the batches have nearly equal sizes.
+    The order of the positions depends only on (seed, epoch). A global batch is a slice of this order, and rank r takes
+    every `world_size`-th position of the slice, from the r-th on. So 1 process with batch size 8 and 2 processes with
+    batch size 4 see the same global batches. No position is repeated. Without `drop_last`, the batches have nearly
+    equal sizes.
 
     Args:
         size: Number of samples in the data set.
@@ -30,7 +31,8 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
         rank: Index of this process.
 
     Raises:
-        ValueError: If there are too few samples for a full global batch, or for one sample per process in each batch.
+        ValueError: If there are too few samples for a full global batch, or if a process would get a batch without
+            samples.
 
     >>> [batch.tolist() for batch in GlobalBatchSampler(7, batch_size=2, world_size=2, rank=1)]
     [[1, 3], [5]]
@@ -74,7 +76,6 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
             yield batch[self.rank :: self.num_replicas]
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order for an epoch. Lightning calls this method when the epoch starts."""
         super().set_epoch(epoch - self._lag)
 
     def recount(self, epoch: int) -> None:
@@ -101,8 +102,8 @@ class BatchLoader:
     Args:
         source: Maps a tensor of positions to a batch.
         sampler: Yields tensors of positions. Lightning sets its epoch.
-        trained: Returns the number of batches of the current epoch that the network was trained on. An interruption can
-            leave batches that were yielded but not trained on. None: the number of batches yielded.
+        trained: Returns the number of batches of the current epoch that the network was trained on. After an
+            interruption, it can be smaller than the number of batches yielded. None: the number of batches yielded.
     """
 
     # A torch DataLoader would draw from the global random state in every pass. For that, Lightning would recommend
@@ -137,7 +138,7 @@ class BatchLoader:
         return {"epoch": self._epoch, "batches": self._trained() if self._resumed_at is None else self._resumed_at}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Continue a saved epoch in the next pass. If the Trainer counts it as complete, begin the next epoch."""
+        """Let the next pass continue a saved epoch, or begin the next epoch if the Trainer counts it as complete."""
         self._epoch, self._resumed_at = state_dict["epoch"], state_dict["batches"]
         self._handed = self._resumed_at if self._resumed_at < len(self) else 0
 

@@ -24,14 +24,12 @@ class MNISTDataModule(TorchvisionDataModule):
     """
 
     def fetch(self) -> None:
-        """Download the files if some are missing."""
         if not all(_found(self._raw / name.format(part)) for part in ("train", "t10k") for name in (_IMAGES, _LABELS)):
             from torchvision.datasets import MNIST
 
             MNIST(self.root, download=True)
 
     def load(self) -> Source:
-        """Read the images."""
         return Source(self._part("train"), self._part("t10k"), [*map(str, range(10))])
 
     @property

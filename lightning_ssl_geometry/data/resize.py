@@ -11,7 +11,8 @@ from lightning_ssl_geometry.checks import shaped
 def fit(image: Tensor, size: int | None) -> Tensor:
     """Resize or pad uint8 images (N, C, H, W) to (N, C, size, size). If `size` is None, return them unchanged.
 
-    An axis longer than `size` is resized. A shorter axis is padded with zeros, an odd one at the bottom or right.
+    An axis longer than `size` is resized. A shorter axis is padded with zeros on both sides. If their number is odd,
+    there is one more at the bottom or right.
     """
     if size is None or image.shape[2:] == (size, size):
         return image

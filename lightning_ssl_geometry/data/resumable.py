@@ -39,9 +39,9 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         """Make the training loader."""
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader of a split with `image`: each sample once, in order.
+        """Make a loader that yields each sample of a split once, in order and without augmentation, as `image`.
 
-        A subclass implements it, and raises a ValueError for an unknown split.
+        A subclass implements this method, and raises a ValueError for an unknown split.
         """
         raise NotImplementedError(f"Expected `{type(self).__name__}` to define `unaugmented_dataloader`.")
 
@@ -72,12 +72,10 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         return self._training
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the epoch, and the state of `saved`."""
         state: dict[str, Any] = {} if self._training is None else {"training": self._training.state_dict()}
         return state if self._saved is None else state | {"saved": self._saved.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of `saved` and, in `fit`, the position in the epoch."""
         if self._saved is not None:
             self._saved.load_state_dict(state_dict["saved"])
         if self.trainer is not None and self.trainer.state.fn == "fit":
@@ -109,8 +107,8 @@ def _renamed(old: Callable[[Any, Split], BatchLoader]) -> Callable[[Any, Split],
 class SyntheticDataModule(ResumableDataModule):
     """Base class of DataModules whose samples are computed on the training device, in `on_after_batch_transfer`.
 
-    Before that, a batch has only `index` (positions in a split), `split`, `epoch` and whether it is `clean` (without
-    augmentation).
+    A loader yields batches with `index` (positions in a split), `split`, `epoch` and `clean` (true: without
+    augmentation), but without samples.
     """
 
     @abstractmethod
@@ -118,15 +116,14 @@ class SyntheticDataModule(ResumableDataModule):
         """Return the number of samples in a split."""
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
-        """Make the validation loader, each sample once. If the set is empty, return []."""
+        """Make the validation loader. If the validation set is empty, return []."""
         return self.unaugmented_dataloader("val") if self.size("val") else []
 
     def test_dataloader(self) -> BatchLoader:
-        """Make the test loader, each sample once."""
         return self.unaugmented_dataloader("test")
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader with `image`: each sample once, in order. "train" has the samples of the first epoch."""
+        """Make a loader of a split without augmentation. For "train", the samples are those of the first epoch."""
         one_of(get_args(Split), split=split)
         return self._batches(_Positions(split, clean=True), self.size(split))
 

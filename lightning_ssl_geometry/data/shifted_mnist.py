@@ -22,19 +22,19 @@ _STREAMS: dict[Split, int] = {"train": 0x5417ED0, "test": 0x5417ED1}  # keep the
 
 
 class ShiftedMNISTDataModule(ImageDataModule):
-    """Black images (canvases) with a grid of cells, each with a digit in one of the cells.
+    """Black images (canvases), each with one digit in a random cell of a grid.
 
     The defaults, 3 x 3 cells of 28 x 28 pixels, are the data of Koyama, Minami, Miyato & Gal, Contrastive
-    Representation Learning with Trainable Augmentation Channel (2021). The cell of a digit is uniform, and depends only
-    on (seed, training or test set, index). Batches have `box`, the top, left, bottom (exclusive) and right (exclusive)
-    of the cell. `mean` and `std` include the black pixels.
+    Representation Learning with Trainable Augmentation Channel (2021). The cell of a digit is drawn uniformly. It
+    depends only on (seed, training or test set, index). Batches have `box`: top, left, bottom (exclusive) and right
+    (exclusive) of the cell, in pixels. `mean` and `std` include the black pixels.
 
     Args:
         root: The folder that contains `MNIST/raw`. Not used for "digits".
         source: "mnist", or "digits" for the 8 x 8 digits of :class:`DigitsDataModule`.
         grid: Number of cells per row and per column, >= 1.
         cell: Height and width of a cell in pixels. The digit is in the middle of its cell. None: the size of a digit.
-        canvas: Height and width of a canvas in pixels. The grid is in the middle. None: `grid` x `cell`.
+        canvas: Height and width of a canvas in pixels. The grid is in its middle. None: `grid` x `cell`.
         batch_size: Samples per process.
         views: Makes the views from (image, index, epoch, mean, std). None: one view, the normalised image.
         seed: Seed of the cells, the subset, the validation samples and the order, and of the test set of "digits".
@@ -86,7 +86,6 @@ class ShiftedMNISTDataModule(ImageDataModule):
         )
 
     def prepare_data(self) -> None:
-        """Download the files if `download` is true."""
         self.digits.prepare_data()
 
     def load(self) -> Source:

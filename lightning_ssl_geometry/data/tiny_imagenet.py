@@ -48,7 +48,6 @@ class TinyImageNetDataModule(TorchvisionDataModule):
         self._decoded()
 
     def fetch(self) -> None:
-        """Download and unpack the archive if its folder is missing."""
         root = Path(self.root)
         if not (root / _FOLDER).is_dir():
             archive = root / f"{_FOLDER}.zip"
@@ -56,7 +55,6 @@ class TinyImageNetDataModule(TorchvisionDataModule):
             _unpack(archive, root / _FOLDER)
 
     def load(self) -> Source:
-        """Map the decoded images into memory."""
         listing, image = self._decoded()
         return listing.source(image)
 
@@ -166,7 +164,7 @@ def _download(url: str, path: Path, md5: str) -> None:
 
 
 def _open(url: str, part: Path) -> Any:
-    """Request the bytes that are missing in `part`. If the status is not 206, the response is the whole file."""
+    """Request the bytes that `part` lacks. If the response does not have the status 206, it is the whole file."""
     start = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "lightning_ssl_geometry"}
     try:

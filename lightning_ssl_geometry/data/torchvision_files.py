@@ -42,7 +42,6 @@ class TorchvisionDataModule(ImageDataModule):
         self.download = download
 
     def prepare_data(self) -> None:
-        """Download the files if `download` is true."""
         if self.download:
             self.fetch()
 

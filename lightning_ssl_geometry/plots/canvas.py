@@ -44,7 +44,7 @@ _AXES = ("axes fraction", "axes fraction")
 
 @dataclass(frozen=True)
 class Caption:
-    """Texts around a figure: a title above it; below it (dash, meaning) pairs and notes."""
+    """Texts of a figure. Above it is the title. Below it are (dash, meaning) pairs, and the sentences in `notes`."""
 
     title: str = ""
     dashes: Sequence[tuple[Dash, str]] = ()
@@ -94,10 +94,11 @@ def arrange(
     tall: float | None = TALL,
     most: float = WIDTH,
 ) -> None:
-    """Place axes of equal size in rows of two, and write the caption. The figure gets the height that they need.
+    """Place axes of equal size in rows of two, and write the caption. Set the figure's height accordingly.
 
-    All sizes are in pixels: `left`, `right` and `foot` are the least space beside and below the axes, `wide` the width
-    of a row, `tall` the height of the axes (None: their width), and `most` the greatest width of the axes.
+    All sizes are in pixels. `left`, `right` and `foot` are the least space left of, right of and below each of the
+    axes. `wide` is the width of a row. `tall` is the height of the axes; if it is None, they are square. `most` is the
+    greatest width of the axes.
     """
     columns = min(len(cells), 2)
     needed = np.max([_needed(axes) for axes in cells], axis=0)
@@ -120,7 +121,7 @@ def _needed(axes: "Axes") -> tuple[float, float, float]:
 
 
 def stretch(figure: "Figure", height: float, caption: Caption) -> float:
-    """Set the height of a figure to `height` plus its caption, and write the caption. Returns the title's height."""
+    """Set the height of a figure to `height` plus its caption, and write the caption. Return the title's height."""
     title, rows = _lines(caption.title, _TITLE), _rows(caption)
     above = _ROW * len(title) + 2 * bool(title)
     whole = above + height + _ROW * len(rows)
@@ -171,7 +172,7 @@ def _put_text(figure: "Figure", text: str, left: float, up: float, color: str, s
 def swatch(
     axes: "Axes", color: str, dash: Dash, *, at: tuple[float, float], within: Any, offset: tuple[float, float]
 ) -> None:
-    """Draw a line of 24 pixels. It begins `offset` pixels from the point `at`, in the coordinate system `within`."""
+    """Draw a legend's line of 24 pixels. It begins `offset` pixels from the point `at` of the transform `within`."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -192,12 +193,12 @@ def shortened(text: str, wide: float) -> str:
 
 
 def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
-    """Return which values can be drawn: finite, less than `_MOST` in absolute value, and positive if `log`."""
+    """Return which values can be drawn: finite, less than 1e100 in absolute value, and positive if `log`."""
     return np.isfinite(y) & (np.abs(y) < _MOST) & ((y > LEAST) | (not log))
 
 
 def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Floats:
-    """Concatenate the values that can be drawn. Raises a ValueError about the argument `name` if there are none."""
+    """Concatenate the values that can be drawn. If there are none, raise a ValueError for the argument `name`."""
     values = np.concatenate(arrays) if arrays else np.empty(0)
     values = values[drawable(values, log)]
     if not len(values):
@@ -206,7 +207,7 @@ def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Flo
 
 
 def samples(arrays: Sequence[Floats]) -> Floats:
-    """Concatenate all values. Raises a ValueError if an array is empty or a value is not finite."""
+    """Concatenate all values. Raise a ValueError if an array is empty or a value is not finite."""
     if not arrays or not all(array.size for array in arrays):
         raise ValueError("Expected `runs` with a sample in each, but got none.")
     values = np.concatenate([array.ravel() for array in arrays])
@@ -274,7 +275,7 @@ def spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 
 
 def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str], marker: str = "o", size: float = 11.0) -> None:
-    """Add a tooltip text to each point (x, y). The id of the SVG group holds the texts."""
+    """Add a tooltip text to each point (x, y). The id of the points' SVG group contains these texts."""
     if texts:
         gid = json.dumps(["tips", *texts])
         axes.plot(x, y, marker, markersize=size, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
@@ -291,7 +292,7 @@ def write(
     gid: str | None = None,
     size: float = TEXT,
 ) -> None:
-    """Write a text `offset` pixels from the point `at`. With `gid="plain"`, the page draws no outline around it."""
+    """Write a text `offset` pixels from the point `at`. With `gid="plain"`, the text has no outline on the page."""
     side = ha or ("left" if offset[0] >= 0 else "right")
     axes.annotate(text, at, offset, xycoords=coords, textcoords="offset points", ha=side, va="center",
                   fontsize=size, color=color, parse_math=False, annotation_clip=False, gid=gid)  # fmt: skip

@@ -61,7 +61,7 @@ class Dot:
 
 
 def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: Caption = _NO_CAPTION) -> "Figure":
-    """Draw a dot plot with one row per value. Raises a ValueError if no value is finite.
+    """Draw a dot plot with one row per value. Raise a ValueError if no value is finite.
 
     `groups` are (heading or "", rows) pairs. `xlabel` is the name of the horizontal axis.
     """

@@ -27,9 +27,9 @@ def policy_maps(
 ) -> "Figure":
     """Draw images X, and below each a heat map of the probabilities P(T | X) of augmentations T.
 
-    `runs` are (title or "", image (n, H, W), probability (n, rows, columns)), n >= 1. `columns` images are in a row.
-    All heat maps share one colour scale from 0. A ValueError if there is no run, a shape is wrong or a value is not
-    finite.
+    `runs` are (title or "", image (n, H, W), probability (n, A, B)) with n >= 1 images and heat maps of A x B cells.
+    `columns` is the number of images in a row. All heat maps share one colour scale from 0. A ValueError is raised if
+    there is no run, a shape is wrong or a value is not finite.
     """
     if columns < 1:
         raise ValueError(f"Expected `columns` >= 1, but got {columns}.")

@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Reading:
-    """A number on the page of a diagnosis, with its meaning."""
+    """A number on the page of a model that was diagnosed without training, with its meaning."""
 
     name: str
     value: str

@@ -1,4 +1,4 @@
-"""CSV files inside an HTML page. A link saves each of them, without a script or a server."""
+"""CSV files inside an HTML page. Links save them, without a script or a server."""
 
 __all__ = ["Numbers", "Saved", "layer_numbers", "listed", "saved", "series_numbers"]
 
@@ -52,12 +52,12 @@ def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
 
 
 def listed(header: Sequence[str], parts: Iterable[tuple[Sequence[str | float], Sequence[Iterable[Any]]]]) -> Numbers:
-    """Make a table from (cells, columns) pairs. Each row begins with the cells and has one entry of each column."""
+    """Make a table from (cells, columns) pairs. A row has the cells of its pair, then one entry of each column."""
     return Numbers(header, [(*cells, *row) for cells, columns in parts for row in zip(*columns, strict=True)])
 
 
 def series_numbers(found: Iterable[Series]) -> Numbers:
-    """Make a table of scalars with one row per value. `steps_done` is 0 for values before training."""
+    """Make a table of scalars with one row per value. The column `steps_done` is 0 for values before training."""
     parts = [((each.name,), (each.epoch, each.step, each.value, each.done)) for each in found]
     return listed(("scalar", "epoch", "step", "value", "steps_done"), parts)
 

@@ -28,12 +28,12 @@ _TITLE = "The same linear classifier on each"
 
 
 def feature_name(name: str) -> str:
-    """Return readable words for the name of features: "untrained network" for "frozen"."""
+    """Return the name of features in plain words, such as "untrained network" for "frozen"."""
     return _WORDS.get(name, name)
 
 
 def is_chosen(name: str) -> bool:
-    """Whether features are those that the method proposes, and not a baseline."""
+    """Whether the features `name` are those that the method proposes, and not a baseline."""
     return name in ("trained", "f, learned", "head, learned")
 
 
@@ -43,9 +43,9 @@ def shown_accuracy(row: Evaluation) -> str:
 
 
 def evaluation_groups(run: Run, beside: Sequence[Run] = ()) -> dict[str, list[Evaluation]]:
-    """Group the accuracies of a run by labels per class, starting with all labels.
+    """Group the accuracies of a run by the number of labels per class, starting with all labels.
 
-    If `run` and the runs `beside` it have several data splits, each split has its own groups.
+    If `run` and the runs in `beside` do not all have the same data split, each split has its own groups.
     """
     splits = {row.details.get("split", "") for each in (run, *beside) for row in each.evaluations}
     order = {name: place for place, name in enumerate(_ORDER)}
@@ -71,7 +71,7 @@ def evaluated(view: View) -> str:
 
 
 def evaluation_panel(view: View) -> Panel | None:
-    """Draw the accuracies as a dot plot. Returns None if there are none."""
+    """Draw the accuracies as a dot plot. Return None if there are none."""
     member = _member(view)
     blocks = _of_one(view.runs[0]) if view.alone else _of_groups(view)
     if member is None or not blocks:

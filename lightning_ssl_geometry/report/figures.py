@@ -1,6 +1,6 @@
 """Decide which quantities share a figure.
 
-They share it if they have the same section and chart; arrays also need the same tensor, such as h.
+Scalars share a figure if they have the same section and chart. Arrays must also come from the same tensor, such as h.
 """
 
 __all__ = ["Figured", "Plan", "View", "in_order", "plans", "section_of"]
@@ -93,7 +93,7 @@ class View:
 
     @property
     def once(self) -> bool:
-        """Whether all runs are diagnoses, which have no time axis."""
+        """Whether all models on the page were diagnosed without training, so that there is no time axis."""
         return all(run.is_diagnosis for run in self.runs)
 
     @property
@@ -136,7 +136,7 @@ def in_order(sections: Iterable[str]) -> list[str]:
 
 
 def section_of(member: Member, runs: Sequence[Run]) -> str:
-    """Return the page section of a quantity. Undeclared names such as "loss" are in "learning"."""
+    """Return the page section of a quantity. A loss without a description is in "learning"."""
     if member.declared:
         return member.declared.section or _OTHER
     if member.base.startswith(LAYERS):

@@ -1,4 +1,4 @@
-"""Read the files of a run, up to a maximum size. A damaged file gives a note instead of an error."""
+"""Read the files of a run, up to a maximum size. Problems become sentences on the page (notes), not errors."""
 
 __all__ = ["Reads", "Table", "attempt", "is_there", "listed", "plain", "read_npz", "read_table", "read_text"]
 
@@ -53,7 +53,7 @@ class Table:
 
 
 def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, list[str]]:
-    """Return the result of `read` and no notes. If `read` raises, return None and a note about the file `shown`."""
+    """Return (result of `read`, []). If it raises an error, return (None, [sentence that `shown` is unreadable])."""
     try:
         return read(), []
     except Exception as error:  # a file may hold anything; the others are still to be shown
@@ -62,13 +62,13 @@ def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, li
 
 @dataclass(frozen=True)
 class Reads:
-    """Reads the files of a folder, and collects notes about problems."""
+    """Reads the files of a folder, and collects sentences about problems in `notes`."""
 
     folder: Path
     notes: list[str] = field(default_factory=list)
 
     def of(self, name: str, read: Callable[[Path], tuple[Any, list[str]]], without: Any, missing: str = "") -> Any:
-        """Read a file by `read`. If that fails, return `without`. If it is missing, add the note `missing`."""
+        """Read the file `name`. If that fails, return `without`. If there is no file, add `missing` to `notes`."""
         path = self.folder / name
         if not is_there(path):
             self.notes.extend([missing] if missing else [])
@@ -95,7 +95,7 @@ def is_there(path: Path) -> bool:
 
 
 def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Return the sorted (path, name) pairs of all files below a folder with a given ending, and notes."""
+    """Return sorted (path, name) pairs of files below a folder that end in `ending`, and sentences on problems."""
     found = sorted(folder.rglob(f"*{ending}"))
     named = [(path, path.relative_to(folder).with_suffix("").as_posix()) for path in found[:_MOST_FILES]]
     more = [f"{folder.name}/ holds {len(found):,} files *{ending}; only the first {_MOST_FILES:,} were read."]
@@ -103,7 +103,7 @@ def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]
 
 
 def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
-    """Return up to `most` bytes of a UTF-8 file as text, and notes about the rest."""
+    """Return the first `most` bytes of a UTF-8 file as text, and sentences on problems."""
     with _opened(path) as file:
         held = file.read(most + 1)
     notes = [f"{shown} is larger than {_size(most)}; what is behind that was left out."] if len(held) > most else []
@@ -121,7 +121,7 @@ def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
 
 
 def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
-    """Read a CSV file. Rows without all columns are omitted, and notes mention them."""
+    """Return a CSV file without its incomplete rows, and sentences on problems."""
     text, notes = read_text(path, shown, _MOST_TABLE_BYTES)
     if not text.strip():
         return Table(), [*notes, f"{shown} is empty."]
@@ -147,7 +147,7 @@ def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
 
 
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Read numeric arrays from an NPZ file. Each may have up to `_MOST_VALUES` values."""
+    """Read numeric arrays from an NPZ file, by name. Raise a ValueError if the file or an array is too large."""
     with _opened(path) as file:
         if (size := os.fstat(file.fileno()).st_size) > _MOST_NPZ_BYTES:
             raise ValueError(f"it has {_size(size)}, and no more than {_size(_MOST_NPZ_BYTES)} are read")

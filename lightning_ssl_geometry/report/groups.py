@@ -49,7 +49,7 @@ class Average:
 
 
 def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
-    """Read the runs of each group. Raises a ValueError if a group mixes training runs and diagnoses."""
+    """Read the runs of each group. Raise a ValueError if a group has both trained and only diagnosed models."""
     if not groups:
         raise ValueError("Expected `groups` with a group of runs, but got none.")
     for name, runs in groups.items():
@@ -71,10 +71,10 @@ def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
 
 
 def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_epochs: bool = True) -> Average | None:
-    """Average the logs that `find` returns for the runs of a group. Returns None if no run has a log.
+    """Average the logs that `find` returns for the runs of a group. Return None if no run has a log.
 
-    Only times that all runs share are used. They are compared as optimizer steps, or with `by_epochs` as epochs if
-    epochs differ in length. Arrays of another length than that of the first run are omitted.
+    Only times that all runs share are used. Times are compared in optimizer steps. With `by_epochs`, they are compared
+    in epochs if the runs' epochs differ in length. Arrays that differ in length from that of the first run are omitted.
     """
     found = [(run, item) for run in group.runs if (item := find(run)) is not None]
     found = [(run, item) for run, item in found if _values(item).shape[1:] == _values(found[0][1]).shape[1:]]

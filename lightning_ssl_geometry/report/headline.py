@@ -34,7 +34,7 @@ class Tile:
 
 
 def headline(run: Run) -> list[Tile]:
-    """Return the headline numbers of a run: the accuracy that training adds, and quantities marked as headlines."""
+    """Return a run's headline numbers: accuracies of linear classifiers, and quantities marked as headlines."""
     order = [*SECTIONS]
     found = [(member, known) for member in members([run]) if (known := member.declared) and known.quantity.headline]
     found.sort(key=lambda each: order.index(each[1].section) if each[1].section in order else len(order))
@@ -48,7 +48,7 @@ def headline(run: Run) -> list[Tile]:
 def summary_table(run: Run | str | Path) -> "Table":
     """Make a table for the terminal: first, best and last value of each scalar, and the linear evaluation.
 
-    `run` is a folder, or a run from :func:`read_run`. Raises the errors of :func:`read_run`.
+    `run` is a folder, or a run from :func:`read_run`. The errors are those of :func:`read_run`.
     """
     from rich.table import Table
     from rich.text import Text
@@ -76,7 +76,7 @@ def summary_table(run: Run | str | Path) -> "Table":
 
 
 def remarks(run: Run, most: int = 8) -> str:
-    """Return at most `most` notes about missing and unreadable files, one per line.
+    """Return at most `most` sentences about missing and unreadable files, one per line.
 
     >>> print(remarks(Run(Path("."), "run", notes=("a is missing.", "b is empty.")), most=1))
     a is missing.
@@ -88,7 +88,7 @@ def remarks(run: Run, most: int = 8) -> str:
 
 
 def bound(run: Run, name: str) -> str:
-    """Return " (at most N here)" if the number of samples limits a value to N, else ""."""
+    """Return " (at most 9 here)" if the number of samples limits the result `name` to 9, else ""."""
     cap = cap_of(run, name)
     return f" (at most {cap.most:,} here)" if cap and cap.by_rows else ""
 
@@ -141,7 +141,7 @@ def _tile(run: Run, member: Member) -> Tile | None:
 
 
 def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str]) -> str:
-    """Return the name and value of a quantity's baseline, or "" if the run did not log the baseline."""
+    """Return the name and value that a quantity has for data without structure, or "" if the run did not log them."""
     known = member.declared
     if known is None or not known.quantity.null:
         return ""

@@ -46,7 +46,7 @@ class History:
 
 
 def read_history(folder: Path) -> tuple[History, list[str]]:
-    """Read history.json. Notes name what could not be read."""
+    """Return the content of history.json, and sentences on problems."""
     path = folder / _FILE
     if not path.is_file():
         return History(), []
@@ -63,7 +63,7 @@ def is_resumed(folder: Path) -> bool:
 
 
 class Logs(NamedTuple):
-    """The scalars, vectors over training, larger arrays and descriptions in one folder, by logged name."""
+    """All logs in one folder, by logged name: scalars, vectors over training, larger arrays and descriptions."""
 
     scalars: dict[str, Series]
     arrays: dict[str, Readouts]
@@ -72,7 +72,7 @@ class Logs(NamedTuple):
 
 
 def read_logs(reads: Reads, missing: str = "") -> Logs:
-    """Read the logs in a folder. `missing` is appended to a missing file's name in the notes."""
+    """Read the logs in a folder. `missing` is the text after the name of a missing file in `reads.notes`."""
     scalars, geometry = (f"{name}{missing}" if missing else "" for name in ("metrics.csv", "geometry"))
     return Logs(
         reads.of("metrics.csv", read_scalars, {}, missing=scalars),
@@ -89,7 +89,7 @@ def _read_declared(path: Path) -> tuple[dict[str, Declared], list[str]]:
 
 
 def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
-    """Join the logs of a folder with those of the folders that it continues. Notes name missing folders."""
+    """Join the logs of a folder with those from before its run was resumed. Also return sentences on problems."""
     history, notes = read_history(folder)
     parts, seen, place, current = [(own, history.earlier)], {folder.resolve()}, folder, history
     while (entry := current.earlier) is not None:

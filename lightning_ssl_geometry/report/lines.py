@@ -36,7 +36,7 @@ _BETWEEN: tuple[Dash, ...] = ("solid", "dashed", "dotted")
 
 
 def line_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw scalars as lines over training. Returns None if there are none, or for a single diagnosis."""
+    """Draw scalars as lines over training. Return None if there are none, or if a model was only diagnosed."""
     found = tracks(plan, view)
     return None if not found or (view.alone and view.once) else _drawn(plan, view, found)
 

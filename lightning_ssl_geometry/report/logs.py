@@ -100,7 +100,7 @@ class Snapshot:
 
 
 def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
-    """Read metrics.csv of Lightning's CSVLogger. Empty cells are omitted."""
+    """Return the scalars in metrics.csv of Lightning's CSVLogger by name, and sentences on problems."""
     table, notes = read_table(path, path.name)
     if not table.rows:
         return {}, notes
@@ -132,14 +132,14 @@ def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
-    """Read geometry/<stage>/<name>.csv, with the columns epoch, step, 0, 1, 2, ... and one row per time."""
+    """Return the vectors in geometry/<stage>/<name>.csv (columns epoch, step, 0, 1, ...), and sentences on problems."""
     if not folder.is_dir():
         raise ValueError("it is no folder")
     return _read_each(folder, ".csv", _read_array)
 
 
 def read_snapshots(folder: Path) -> tuple[dict[str, Snapshot], list[str]]:
-    """Read geometry/<stage>/<name>.npz, with the arrays `values`, `epoch` and `step`."""
+    """Return the arrays in geometry/<stage>/<name>.npz (`values`, `epoch` and `step`), and sentences on problems."""
     return _read_each(folder, ".npz", _read_snapshot)
 
 
@@ -209,7 +209,7 @@ def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:
 
 
 def floats(cells: Sequence[str]) -> Floats:
-    """Parse cells. A cell that is not a number becomes NaN."""
+    """Parse cells as numbers. A cell that is not a number becomes NaN."""
     return np.array([_number(cell) if cell else np.nan for cell in cells], dtype=np.float64)
 
 

@@ -1,7 +1,7 @@
 """The quantities of one or several runs. Logs of several runs with the same meaning are one quantity.
 
-Logs have the same meaning if they come from the same diagnostic, result key and tensor. If a run has several such logs,
-or a log has no description, the names must be equal.
+Logs have the same meaning if they are the same result of the same diagnostic for the same tensor. If one run has
+several logs of the same meaning, or if a log has no description, the logged names must also be equal.
 """
 
 __all__ = ["LAYERS", "Member", "is_scalar", "log_kind", "logged", "members", "printable", "series_of", "space_name",

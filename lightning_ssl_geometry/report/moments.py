@@ -49,7 +49,7 @@ class _Line:
 
 
 def moment_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw vectors at the start, middle and end of training, or only at the end if there are several."""
+    """Draw vectors at the start, middle and end of training. A figure of several quantities shows only the end."""
     stages = sorted({stage for member in plan.drawn for stage in member.names.get(0, {})}, key=stage_order)
     if not view.alone:
         stages = [stage for stage in [shared_stage(plan.drawn, view)] if stage is not None]

@@ -38,7 +38,7 @@ def percent(value: float) -> str:
 
 
 def deviation(mean: float, std: float, is_percent: bool = False) -> str:
-    """Format a standard deviation with the decimals of its mean, or with three digits if those are nearly 0.
+    """Format a standard deviation with the decimals of its mean, or with three digits if these decimals do not show it.
 
     >>> deviation(4.28, 0.0237), deviation(121.0, 0.577), deviation(0.333, 0.0041, is_percent=True)
     ('0.02', '0.577', '0.4')
@@ -67,7 +67,7 @@ def moment(text: object) -> str:
 
 
 def duration(started: object, ended: object) -> str | None:
-    """Format the time between two ISO dates. Returns None if one of them is not a date.
+    """Format the time between two ISO dates. Return None if one of them is not a date.
 
     >>> duration("2026-01-02T03:04:05", "2026-01-02T04:10:00"), duration("2026-01-02T03:04:05", None)
     ('1 h 5 min', None)

@@ -58,13 +58,14 @@ def write_report(run: Run | str | Path, output: str | Path | None = None, *, dra
     UserWarning name figures that cannot be drawn.
 
     Args:
-        run: A run from :func:`read_run`, its folder, or a folder whose newest version (`version_*`) is read.
+        run: A run from :func:`read_run`, the folder of a run, or a folder with folders `version_*`, of which the newest
+            is read.
         output: Path of the page. None: `report.html` in the run's folder. Missing folders are created.
         drawings: Cache of the figures, so that :func:`figures` of the same run does not draw them again.
 
     Raises:
         FileNotFoundError: If `run` does not exist.
-        ValueError: If `run` is no run, or `output` is a folder.
+        ValueError: If `run` is not the folder of a run, or `output` is a folder.
     """
     read = run if isinstance(run, Run) else read_run(run)
     path = read.folder / "report.html" if output is None else Path(output)
@@ -93,8 +94,8 @@ def write_comparison(
 
     Raises:
         FileNotFoundError: If a run does not exist.
-        ValueError: If there is no group, a group has no run, a folder is no run, `output` is a folder, or `similarity`
-            has a wrong shape.
+        ValueError: If there is no group, a group has no run, a folder is not that of a run, `output` is a folder, or
+            `similarity` has a wrong shape.
     """
     models = None if similarity is None else _similarity(*similarity)
     view, drawings = View(tuple(read_groups(groups))), Drawings()
@@ -124,15 +125,16 @@ def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str,
     """Draw all figures that compare groups of runs, by name.
 
     Each group has a colour. A line is the mean over its runs, a band the standard deviation (ddof = 1). Values are from
-    the stage that most groups have; in a tie "probe", then "val", "train" and "test". A figure is named after its chart
-    and, if needed, its tensor: "projector_rank", "spectrum_h". A UserWarning names figures that cannot be drawn.
+    the stage that most groups have. If several stages are equal, it is the first of "probe", "val", "train" and "test".
+    A figure is named after its chart and, if needed, its tensor: "projector_rank", "spectrum_h". A UserWarning names
+    figures that cannot be drawn.
 
     Args:
         groups: Name of a group -> the folders of its runs, such as one per seed. More than six groups share colours.
 
     Raises:
         FileNotFoundError: If a run does not exist.
-        ValueError: If there is no group, a group has no run, or a folder is no run.
+        ValueError: If there is no group, a group has no run, or a folder is not that of a run.
     """
     return _named(View(tuple(read_groups(groups)), titled=True), "The comparison", Drawings())
 

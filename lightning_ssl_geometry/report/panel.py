@@ -63,7 +63,7 @@ def limits(quantity: Quantity) -> tuple[float, float]:
 
 
 def caption_of(view: View, title: str, notes: Iterable[str] = (), named: Sequence[tuple[Dash, str]] = ()) -> Caption:
-    """Return the caption of a figure of groups. A single run has none: its page has these texts in HTML."""
+    """Return the texts of a figure that compares groups, but none for a single run: its page has them in HTML."""
     lines = [line for note in notes for line in wrap(note, _WIDTH)]
     return Caption() if view.alone else Caption(title if view.titled else "", named, lines)
 
@@ -98,7 +98,7 @@ def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
 
 
 def filled(run: Run, member: Member, name: str) -> str:
-    """Fill logged values into a quantity's remark, such as "{r2:.2f}". Returns "" if a value is missing."""
+    """Fill logged values into a quantity's remark, such as "{r2:.2f}". Return "" if a value is missing."""
     template, known = member.quantity.remark, member.declared
     if not template or not name or known is None:
         return ""

@@ -54,7 +54,7 @@ class Layers:
 
 
 def read_evaluations(path: Path) -> tuple[tuple[Evaluation, ...], list[str]]:
-    """Read linear_evaluation.csv. Notes name what was left out."""
+    """Return the usable rows of linear_evaluation.csv, and sentences on problems."""
     table, notes = read_table(path, path.name)
     if missing := [key for key in ("features", "accuracy") if table.rows and key not in table.columns]:
         return (), [*notes, f"{path.name} has no column {' and no column '.join(missing)}; it was left out."]
@@ -76,7 +76,7 @@ def _evaluation(row: dict[str, str]) -> Evaluation:
 
 
 def read_layers(path: Path) -> tuple[Layers | None, list[str]]:
-    """Read layers.csv: columns layer and width, and one column per scalar. Returns None if there is no layer."""
+    """Return layers.csv (columns layer, width and scalars), or None if it is unusable, and sentences on problems."""
     table, notes = read_table(path, path.name)
     if not table.rows:
         return None, notes
@@ -99,7 +99,7 @@ def read_layers(path: Path) -> tuple[Layers | None, list[str]]:
 
 
 def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
-    """Read run.json. Notes name what was left out."""
+    """Return the content of run.json, and sentences on problems."""
     text, notes = read_text(path, path.name, _MOST_RECORD_BYTES)
     info = json.loads(text)
     if not isinstance(info, dict):
@@ -110,7 +110,7 @@ def read_info(path: Path) -> tuple[dict[str, object], list[str]]:
 
 
 def read_config(path: Path) -> tuple[tuple[str, dict[str, object]], list[str]]:
-    """Read config.yaml without building objects. Returns its text, its model, data and seed, and notes."""
+    """Return the text of config.yaml, a dict of model, data and seed, and sentences on problems. Build no objects."""
     import yaml
 
     text, notes = read_text(path, path.name, _MOST_CONFIG_BYTES)

@@ -37,17 +37,18 @@ class Run:
 
     Attributes:
         folder: Folder of the files.
-        name: Name of the folder, after the name of its parent if it is `version_*`.
+        name: Name of the folder. If it is `version_*`, the name of the parent folder stands before it.
         scalars: metrics.csv, by logged name, such as `val/loss`.
         arrays: geometry/*.csv, by logged name, such as `train/log_spectrum_h`.
         evaluations: linear_evaluation.csv.
         info: run.json.
         config: Text of config.yaml.
         notes: One sentence for each thing that is missing or could not be read.
-        steps_per_epoch: Estimated from the logged steps. None within one epoch.
+        steps_per_epoch: Estimated from the logged steps. None if all logs are from one epoch.
         snapshots: geometry/*.npz, arrays with several axes, by logged name.
         layers: layers.csv.
-        seen: geometry/<stage>/rows_seen.csv, by stage: number of samples and views, and widths of h and z, over time.
+        seen: geometry/<stage>/rows_seen.csv, by stage. Over time: numbers of samples and views, and of dimensions of h
+            and z.
         resumed: The resumptions from checkpoints, from first to last.
         declared: geometry/quantities.json, descriptions by logged name.
     """
@@ -85,12 +86,12 @@ class Run:
 def read_run(run: str | Path) -> Run:
     """Read a run's folder, or the newest `version_*` in it.
 
-    A run has metrics.csv, geometry/ or run.json. Missing, damaged and too large files are skipped, and `notes` names
-    them. No code in a file is run.
+    The folder of a run has metrics.csv, geometry/ or run.json. Missing, damaged and too large files are skipped, and
+    `notes` names them. No code in a file is run.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
-        ValueError: If it is no run.
+        ValueError: If it is not the folder of a run.
     """
     folder, notes = _locate(Path(run))
     reads, record = Reads(folder, notes), Reads(folder)

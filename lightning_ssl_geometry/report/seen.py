@@ -31,7 +31,7 @@ class Cap(NamedTuple):
 
 
 def without_seen(arrays: Mapping[str, Readouts]) -> tuple[dict[str, Readouts], dict[str, Readouts]]:
-    """Separate the arrays from the tables `{stage}/rows_seen`. Returns the arrays, and the tables by stage."""
+    """Return the arrays without the tables `{stage}/rows_seen` (counts of samples seen), and the tables by stage."""
     tables = {name for name in arrays if name.endswith(f"/{_FILE}") and arrays[name].values.shape[1] == _COLUMNS}
     rest = {name: array for name, array in arrays.items() if name not in tables}
     return rest, {name.removesuffix(f"/{_FILE}"): arrays[name] for name in sorted(tables)}

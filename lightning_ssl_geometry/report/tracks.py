@@ -1,4 +1,4 @@
-"""The lines of a figure. For one run, colours show quantities and dashes stages; for groups, colours show groups."""
+"""The lines of a figure. Colours show quantities and dashes show stages, or colours show groups of runs."""
 
 __all__ = ["COLORS", "Track", "counted", "dash_names", "labels", "mean_of", "shared_stage", "tracks"]
 
@@ -52,7 +52,7 @@ def dash_names(found: Iterable[tuple[Dash, str]]) -> tuple[tuple[Dash, str], ...
 
 
 def tracks(plan: Plan, view: View) -> list[Track]:
-    """Return the lines of a figure without duplicates. It is empty if only baselines would be drawn."""
+    """Return the lines of a figure without duplicates. If all of them are baselines, return no lines."""
     found = _of_one(plan, view) if view.alone else _of_groups(plan, view)
     if not any(not track.member.quantity.baseline for track in found):
         return []
@@ -86,7 +86,7 @@ def labels(plan: Plan) -> dict[int, str]:
 def mean_of(
     member: Member, group: Group, stage: str, view: View, transform: Callable[[Floats], Floats] | None = None
 ) -> Average | None:
-    """Average a quantity, or a function of it, over the runs of a group. Returns None if no run has it."""
+    """Average a quantity, or a function of it, over the runs of a group. Return None if no run has it."""
 
     def find(run: Run) -> Series | Readouts | None:
         log = view.logged(run, member, stage)
@@ -100,7 +100,7 @@ def mean_of(
 
 
 def shared_stage(members: Sequence[Member], view: View) -> str | None:
-    """Return the stage in which most groups have a quantity, or None. Ties go to probe, val, train, then test."""
+    """Return the stage in which most groups have a quantity. In a tie, it is the first of probe, val, train, test."""
 
     def count(stage: str) -> int:
         return sum(any(mean_of(member, group, stage, view=view) for member in members) for group in view.groups)
