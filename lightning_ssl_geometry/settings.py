@@ -17,8 +17,7 @@ def passed_on(function: _Function) -> _Function:
     """Decorate a constructor so that jsonargparse finds the defaults and descriptions of its `**settings`.
 
     At run time, the annotation `Unpack[...]` is replaced by `Any`. jsonargparse then reads the constructor that takes
-    the settings. With `Unpack[...]`, jsonargparse would read only the names of the settings. The attribute
-    `accepts` keeps these names.
+    the settings. With `Unpack[...]`, jsonargparse would read only their names, which the attribute `accepts` keeps.
 
     >>> from typing import TypedDict, Unpack
     >>> class Settings(TypedDict, total=False):
