@@ -30,7 +30,7 @@ def deprecated(old: str, new: str) -> None:
 
 def _stacklevel() -> int:
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and (_imports(frame) or _name(frame).startswith(_PACKAGE)):
+    while frame.f_back is not None and (_imports(frame) or _makes_class(frame) or _name(frame).startswith(_PACKAGE)):
         frame = frame.f_back
         level += not _imports(frame)
     return level
@@ -40,7 +40,11 @@ def _name(frame: FrameType) -> str:
     return f"{frame.f_globals.get('__name__', '')}."
 
 
-def _imports(frame: FrameType) -> bool:
+def _makes_class(frame: FrameType) -> bool:
+    return frame.f_code.co_filename == "<frozen abc>"
+
+
+def _imports(frame: FrameType) -> bool:  # `warnings` does not count these frames
     return "importlib" in frame.f_code.co_filename and "_bootstrap" in frame.f_code.co_filename
 
 

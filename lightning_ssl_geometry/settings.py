@@ -11,6 +11,10 @@ from difflib import get_close_matches
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_OF_A_CONSTRUCTOR = re.compile(
+    r"^(?:[\w.<>]*\.__init__|(?:\w+\.)*[A-Z]\w*)\(\) got (?:an unexpected keyword|multiple values for(?: keyword)?) "
+    r"argument '(\w+)'"
+)
 
 
 def passed_on(function: _Function) -> _Function:
@@ -53,12 +57,15 @@ def names_its_class(constructor: _Function) -> _Function:
         try:
             constructor(self, *given, **named)
         except TypeError as error:
-            known = _accepted(type(self))
-            found = re.search(r"got an unexpected keyword argument '(\w+)'", str(error))
-            if found is None or found[1] not in named or found[1] in known:
+            found = _OF_A_CONSTRUCTOR.search(str(error))
+            if found is None or found[1] not in named:
                 raise
-            near = [f". Did you mean {name!r}?" for name in get_close_matches(found[1], known, n=1)]
-            raise TypeError("".join([f"{type(self).__name__}() {found[0]}", *near])) from None
+            name, called = found[1], f"{type(self).__name__}() got"
+            if "multiple" in found[0] and name in inspect.signature(constructor).parameters:
+                raise TypeError(f"{called} multiple values for argument {name!r}") from None
+            known = [each for each in _accepted(type(self)) if each != name]
+            near = [f". Did you mean {each!r}?" for each in get_close_matches(name, known, n=1)]
+            raise TypeError("".join([f"{called} an unexpected keyword argument {name!r}", *near])) from None
 
     return wrapped  # type: ignore[return-value]
 

@@ -13,7 +13,13 @@ from torch import nn
 from torchmetrics import Metric
 
 import lightning_ssl_geometry as sslg
-from lightning_ssl_geometry.callbacks import EmbeddingSnapshots, GeometryMonitor, KNNProbe, LinearProbe
+from lightning_ssl_geometry.callbacks import (
+    EmbeddingSnapshots,
+    GeometryMonitor,
+    KNNProbe,
+    LinearEvaluation,
+    LinearProbe,
+)
 from lightning_ssl_geometry.callbacks.evaluation import clean_batches
 from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.data import DigitsDataModule, LatentDGPDataModule
@@ -402,6 +408,35 @@ def test_an_override_by_the_old_name_is_called_by_the_new():
             assert call("test") == ["test", expected]
     with pytest.warns(FutureWarning, match="TheirDigits.clean_dataloader"):
         assert TheirDigits().predict_dataloader() == ["test", expected]
+
+
+@pytest.mark.filterwarnings("ignore:.*clean_dataloader.*:FutureWarning")
+def test_an_override_by_the_old_name_is_called_from_a_mixin_and_below_one_by_the_new_name():
+    class Mixin:
+        def clean_dataloader(self, split):
+            return ["mixin", *super().clean_dataloader(split)]
+
+    class Mixed(Mixin, DigitsDataModule): ...
+
+    class Newer(Mixed):
+        def unaugmented_dataloader(self, split):
+            return ["newer", *super().unaugmented_dataloader(split)]
+
+    assert Mixed().predict_dataloader()[0] == "mixin"
+    assert Newer().predict_dataloader()[:2] == ["newer", "mixin"]
+    assert len(Newer().predict_dataloader()) == 2 + len(DigitsDataModule().predict_dataloader())
+
+
+def test_the_warning_of_an_override_points_at_the_class():
+    with pytest.warns(FutureWarning, match="clean_dataloader") as caught:
+        type("TheirDigits", (DigitsDataModule,), {"clean_dataloader": lambda self, split: []})
+    assert caught[0].filename == __file__
+
+
+def test_the_classifier_of_an_evaluation_keeps_its_old_name():
+    evaluation = LinearEvaluation()
+    with pytest.warns(FutureWarning, match="`LinearEvaluation.judge` .* use `classifier`"):
+        assert evaluation.judge is evaluation.classifier
 
 
 @pytest.mark.parametrize("kind", [GeometryMonitor, LinearProbe, KNNProbe])

@@ -20,6 +20,10 @@ CALLS = {
         lambda: sslg.nn.equivariant.LiftingConv2d(2, 3, kernel_size=3, effective_size=3, strides=2),
         "'strides'. Did you mean 'stride'?",
     ),
+    "StepInvariance": (lambda: sslg.StepInvariance(columns=1), "'columns'"),
+    "ContrastiveFlowModule": (lambda: sslg.ContrastiveFlowModule(9, backbone=PARTS[0]), "'backbone'"),
+    "DirectCLRModule": (lambda: sslg.DirectCLRModule(PARTS[0], 2, projector=PARTS[1]), "'projector'"),
+    "KNNProbe": (lambda: sslg.KNNProbe(augment=None), "'augment'"),
     "LogSpectrum": (lambda: sslg.LogSpectrum(centre=True), "'centre'. Did you mean 'center'?"),
     "Uniformity": (lambda: sslg.Uniformity(zebra=1), "'zebra'"),
 }
@@ -43,5 +47,7 @@ def test_it_names_the_users_own_class_and_leaves_other_errors_alone():
 
     with pytest.raises(TypeError, match=r"^Mine\(\) got .* 'los'\. Did you mean 'loss'\?$"):
         Mine(*PARTS, los=None)
+    with pytest.raises(TypeError, match=r"^Mine\(\) got multiple values for argument 'backbone'$"):
+        Mine(*PARTS, backbone=None)
     with pytest.raises(TypeError, match=r"loss\(\) got an unexpected keyword argument 'warmup_epochs'$"):
         Other(*PARTS, warmup_epochs=1.0)

@@ -59,6 +59,12 @@ class Evaluation(RunCallback, ABC):
         self.split = split
         self.rows: list[dict[str, Any]] = []
 
+    @property
+    def judge(self) -> LogisticRegression:
+        """Deprecated name of `classifier`."""
+        deprecated(f"`{type(self).__name__}.judge`", "`classifier`")
+        return self.classifier
+
     def logs(self) -> dict[str, str]:
         return {"linear_evaluation": "linear_evaluation"}
 

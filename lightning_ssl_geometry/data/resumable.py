@@ -51,16 +51,19 @@ class ResumableDataModule(L.LightningDataModule, ABC):
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        old = vars(cls).get("clean_dataloader")
-        if old is not None and "unaugmented_dataloader" not in vars(cls):
+        names = {"clean_dataloader", "unaugmented_dataloader"}
+        first = next(vars(kind) for kind in cls.__mro__ if names & vars(kind).keys())
+        if "unaugmented_dataloader" not in first:  # a subclass, or a class that it mixes in, overrides the old name
             deprecated(f"`clean_dataloader` of `{cls.__name__}`", "the name `unaugmented_dataloader`")
-            cls.unaugmented_dataloader = _renamed(old)  # type: ignore[method-assign, assignment]
+            cls.unaugmented_dataloader = _renamed(first["clean_dataloader"])  # type: ignore[method-assign, assignment]
 
     def clean_dataloader(self, split: Split) -> BatchLoader:
         """Deprecated name of :meth:`unaugmented_dataloader`."""
         deprecated(f"`{type(self).__name__}.clean_dataloader`", "`unaugmented_dataloader`")
-        loaders = (vars(kind).get("unaugmented_dataloader") for kind in type(self).__mro__)
+        kinds = type(self).__mro__
         # a subclass that overrides this method by its old name calls it as `super()`, and must not get itself
+        old = [place for place, kind in enumerate(kinds) if "clean_dataloader" in vars(kind)][:-1]
+        loaders = (vars(kind).get("unaugmented_dataloader") for kind in kinds[old[-1] + 1 if old else 0 :])
         return next(load for load in loaders if load and not hasattr(load, "renamed"))(self, split)
 
     def train_dataloader(self) -> BatchLoader:

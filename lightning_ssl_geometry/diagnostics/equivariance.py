@@ -25,6 +25,7 @@ from lightning_ssl_geometry.functional.groups.equivariance import (
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.papers import SESN
 from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.settings import passed_on
 
 _error = partial(
     Quantity,
@@ -80,6 +81,7 @@ class EquivarianceError(Diagnostic):
     reference: Tensor
 
     @by_position("group_shape", "scales", "stride", "circular", "layers", "margin", "fill")
+    @passed_on
     def __init__(
         self,
         group: Transformation = "rotation",
@@ -93,7 +95,7 @@ class EquivarianceError(Diagnostic):
         self.keys = [""] if layers is None else [f"_{name.replace('.', '_')}" for name in layers]
         if len(set(self.keys)) < len(self.keys):
             raise ValueError(f"Expected `layers` that differ in more than '.' and '_', but got {list(layers or [])}.")
-        self.sums = settings.sums
+        self.fill, self.sums = fill, settings.sums
         elements = len(settings.elements())  # 0 if the number of scales is read from the network
         self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_sums("difference", "reference", shape=(len(self.keys), elements))

@@ -40,7 +40,7 @@ def symmetric_form(loss: VariationalLoss | None, old: OldSettings) -> Form:
         if loss is not None:
             raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in old)} beside it.")
         loss = VariationalLoss(**old)
-        given = ", ".join(f"{name}={value!r}" for name, value in old.items())
+        given = ", ".join(f"{name}={'...' if callable(value) else repr(value)}" for name, value in old.items())
         deprecated(", ".join(f"`{name}`" for name in old), f"`loss=VariationalLoss({given})`")
     return replace(loss.form if loss else Form(), symmetric=True)
 
