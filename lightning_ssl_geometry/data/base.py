@@ -292,7 +292,7 @@ def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> 
     for chunk in rows.split(4096):
         planes = _recolour(image.index_select(0, chunk), channels).unbind(1)
         counts = counts + torch.stack([plane.flatten().bincount(minlength=256) for plane in planes])
-    counts[:, 0] += around * len(rows)
+    counts[:, 0] += around * len(rows)  # `around` black pixels beside each image
     share = counts / counts.sum(1, keepdim=True)
     mean = share @ value
     variance = (share * (value - mean[:, None]).square()).sum(1)
