@@ -21,9 +21,9 @@ _MOST = 1e100  # larger values are left out, as in the figures
 
 
 def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
-    """Log a vector as a histogram of its finite values, to the loggers of TensorBoard and wandb.
+    """Log a vector to TensorBoard and wandb, as a histogram of its finite values.
 
-    If `name` ends in "histogram", the K `values` are logged as a histogram: they are the fractions in K bins of equal
+    If `name` ends in "histogram", the vector is itself a histogram. Its K entries are the fractions in K bins of equal
     width over [0, 2].
     """
     if not any(map(_shows, loggers)):
