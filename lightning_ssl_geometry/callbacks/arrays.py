@@ -55,8 +55,8 @@ class ArrayFiles:
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
         """Append a row with the numbers of observed samples and views to `geometry/{name}.csv`.
 
-        `counts` has four entries: the number of samples on all ranks, the number of views, the width of h and the width
-        of z. A missing width is "". The other arguments are those of :meth:`append`.
+        `counts` has the number of samples on all ranks, the number of views, the width of h and the width of z. A
+        missing width is "". The other arguments are as in :meth:`append`.
         """
         header = ["epoch", "step", "samples", "views", "width_h", "width_z"]
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *counts])

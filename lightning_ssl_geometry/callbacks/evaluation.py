@@ -127,10 +127,7 @@ def gather_split(
 
 
 def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
-    """Return the unaugmented batches of a split, on the device.
-
-    Raises a ValueError if the DataModule has no `unaugmented_dataloader`. `asker` names the caller in the message.
-    """
+    """Return the unaugmented batches of a split. If it has none, raise a ValueError that names the caller `asker`."""
     datamodule = getattr(trainer, "datamodule", None)
     load = getattr(datamodule, "unaugmented_dataloader", None)
     if load is None and (load := getattr(datamodule, "clean_dataloader", None)) is not None:

@@ -25,9 +25,9 @@ class Failures:
 
     A stage is "train", "val", "test" or "probe". Before the first successful step of a stage, an error is raised at
     once, because the settings are probably wrong. If `on_error` is "warn", a later error becomes a warning, and the
-    result is NaN. An h or z that is not finite then gives only a warning, even in the first step. If `on_error` is
-    "raise", `Trainer.validate` and `Trainer.test` raise a later error at once. A fit raises it after the checkpoints of
-    the epoch are saved.
+    result is NaN. With "warn", an h or z that is not finite gives only a warning, even in the first step. If `on_error`
+    is "raise", `Trainer.validate` and `Trainer.test` raise a later error at once. A fit raises it after the checkpoints
+    of the epoch are saved.
 
     Args:
         on_error: "warn" or "raise".

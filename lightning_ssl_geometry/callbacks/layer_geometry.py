@@ -45,8 +45,8 @@ class LayerGeometry(EvaluationCallback):
     The layers are h, the input of each linear layer of the projector, and z. The results help to decide how many layers
     of the projector to remove (Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine Regularization, 2022). The
     validation or test step must return h (V, N, D) for V views of N samples, `index` and `projector`. It may return
-    `label`, and `h_image` (N, D), the representations of the unaugmented images. If the step also returns `fibers`, the
-    projector's input is `fibers` and not h. Then only h and z are compared.
+    `label`, and `h_image` (N, D), the representations of the unaugmented images. If the step also returns a tensor
+    `fibers`, this is the input of the projector instead of h. Then only h and z are compared.
 
     At the end of each validation or test, three files in the run's folder are replaced. `layers.csv` has one row per
     layer, with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has the linear CKA between the L layers,

@@ -40,7 +40,7 @@ from lightning_ssl_geometry.types import SAMPLE_AXIS
 
 
 class GeometryMonitor(StageCallback):
-    """Compute diagnostics of a model during training. On one machine, the training stays bit-identical.
+    """Compute diagnostics of a model during training. On one machine, they change no bit of the training.
 
     A diagnostic is a torchmetrics Metric. The argument names of its `update` say which tensors of a step it gets.
     Examples are `label`, `index`, `projector`, and the representations `h` (V, N, D) and embeddings `z` (V, N, P) of V

@@ -142,10 +142,10 @@ class LinearProbe(Probe):
 class KNNProbe(Probe):
     """Predicts labels by a weighted vote of the nearest neighbours in cosine similarity (Wu et al., 2018).
 
-    It logs `val/knn_probe_accuracy`. The neighbours are from a bank: h of the first views of the last `bank_size`
-    training samples of the epoch, over all ranks. The bank is emptied at the start of each epoch. The bank takes
-    bank_size x D float32 numbers on the training device, where D is the dimension of h. During a validation, the bank
-    takes twice as many, and the predictions take chunk_size x bank_size numbers.
+    It logs `val/knn_probe_accuracy`. The neighbours are from a bank, which holds h of the first view of the last
+    `bank_size` training samples, over all ranks. The bank is emptied at the start of each epoch. It takes bank_size x D
+    float32 numbers on the training device, where D is the dimension of h. During a validation, the bank takes twice as
+    many, and the predictions take chunk_size x bank_size numbers.
 
     Args:
         k: Number of neighbours, >= 1. If the bank has fewer samples, all of them vote.

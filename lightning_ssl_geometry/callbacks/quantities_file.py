@@ -68,7 +68,7 @@ class QuantitiesFile:
         self._waits = True
 
     def write(self) -> None:
-        """Write the file if :meth:`expect` was called after the file was last written."""
+        """Write the file if :meth:`expect` has been called since the file was last written."""
         if self._waits:
             self._write()
 

@@ -20,8 +20,8 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
     """Call `metric.update`. An argument of `update` gets the tensor of the same name in `observation`.
 
     `rename` maps an argument to the name of another tensor in `observation`. Arguments with a default are optional.
-    Raises a ValueError if a tensor is missing or if labels are not class numbers. The message names the diagnostic
-    (`name`) and the `stage`.
+    Raises a ValueError if a tensor is missing or if labels are not class numbers. `name` and `stage` are for the
+    message.
     """
     wanted = {}
     for argument, parameter in inspect.signature(metric.update).parameters.items():

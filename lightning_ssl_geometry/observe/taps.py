@@ -65,8 +65,8 @@ class Taps:
     def close(self) -> dict[str, Any]:
         """Stop recording, and return the outputs and modules by their names in `taps`.
 
-        An output is (V, N, ...), detached, for V views of N samples. Raises a ValueError if a submodule was not called
-        or returned no tensor, if z was computed before h, or if the views differ in N.
+        Each output is detached, and (V, N, ...) for V views of N samples. Raises a ValueError if a submodule was not
+        called or returned no tensor, if z was computed before h, or if N differs between views.
         """
         self._open = False
         silent = [name for name in self.taps if name not in self._caught and name not in self._modules]

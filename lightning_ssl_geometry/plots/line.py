@@ -107,19 +107,16 @@ def curves(
     """Draw lines: scalars over training, spectra over their index, or values over named positions such as layers.
 
     Args:
-        lines: The lines. At least one value must be finite.
+        lines: The lines. A ValueError is raised if they have no value that can be drawn.
         xlabel: Name of the horizontal axis.
         ylabel: Name of the vertical axis.
-        xlim: Limits of the horizontal axis. None: those of the data.
+        xlim: Limits of the horizontal axis. None: the limits of the data.
         floor: The vertical axis starts here unless a value is lower. None: it starts below the data.
         ceiling: The vertical axis ends here or lower, unless a value is higher. None: it ends above the data.
         log: Use a logarithmic vertical axis, and omit values that are not positive. None: do this if all values are
             positive and span more than five decades.
         names: Names of the positions 0, 1, 2, ... on the horizontal axis. They replace numbers and `xlabel`.
         caption: Texts around the figure.
-
-    Raises:
-        ValueError: If no value can be drawn.
     """
     values = finite_values([line.y for line in lines], "lines", bool(log))
     if log is None:
