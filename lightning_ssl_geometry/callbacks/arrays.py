@@ -17,8 +17,8 @@ SEEN = "rows_seen"  # name of the CSV file with the number of samples behind eac
 class ArrayFiles:
     """Writes vectors and larger arrays to the folder `geometry` of a run.
 
-    A vector is a row of `{name}.csv`, with the columns epoch, step, 0, 1, 2, .... A larger array replaces `{name}.npz`,
-    which has `values` in float32, `epoch` and `step`.
+    A vector is appended as a row to `{name}.csv`, whose columns are epoch, step, 0, 1, 2 and so on. A larger array
+    replaces the file `{name}.npz`, which has the entries `values` (float32), `epoch` and `step`.
 
     Args:
         files: The files of the run.
@@ -35,9 +35,9 @@ class ArrayFiles:
         Args:
             name: Path in `geometry` without the file ending, such as `val/log_spectrum_h`.
             epoch: Number of the epoch, from 0.
-            step: Number of optimizer steps done. In a fit, the loggers get `step` - 1.
-            values: A vector (K,), or an array with more axes. A ValueError is raised for a scalar, and for a vector
-                that is longer or shorter than in earlier rows.
+            step: Number of optimizer steps done.
+            values: A vector (K,) or a larger array. A ValueError is raised for a scalar. It is also raised if the
+                length of a vector differs from earlier rows.
         """
         if values.ndim == 0:
             raise ValueError(f"Expected {name!r} to have at least one axis, but got a scalar.")
@@ -53,10 +53,10 @@ class ArrayFiles:
             log_array(self.loggers, name, index, values=values.double().numpy(force=True))
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
-        """Append a row to `geometry/{name}.csv` that tells from how many samples the results are computed.
+        """Append a row with the numbers of observed samples and views to `geometry/{name}.csv`.
 
-        `counts` has four entries: the number of samples on all ranks, the number of views, the width of h and the width
-        of z ("" if missing). The other arguments are those of :meth:`append`.
+        `counts` has the number of samples on all ranks, the number of views, the width of h and the width of z. A
+        missing width is "". The other arguments are as in :meth:`append`.
         """
         header = ["epoch", "step", "samples", "views", "width_h", "width_z"]
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *counts])

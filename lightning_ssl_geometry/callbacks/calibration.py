@@ -27,10 +27,10 @@ _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 def calibrated(trainer: L.Trainer, host: L.LightningModule) -> Iterator[None]:
     """Give new batch norm layers the statistics of training batches, inside this block.
 
-    A batch norm layer is new if it is in training mode and has seen no batch. A copy of the module `host` takes
-    training steps, until 1,024 samples on all ranks or 16 batches have passed. The statistics of each new layer are
-    averaged over these batches. After the block, all buffers have their old values, bit for bit. If there is no new
-    layer, no batch is loaded. All ranks must call this function together, outside inference mode.
+    A batch norm layer is new if it is in training mode and has seen no batch. A copy of the module `host` runs on
+    training batches until 1,024 samples (on all ranks) or 16 batches have passed. New layers get the mean of the
+    statistics of these batches. After the block, all buffers have their old values. All ranks must call this function
+    together, outside inference mode.
     """
     fresh = {name: layer for name, layer in host.named_modules() if _is_fresh(layer)}
     found = _statistics(trainer, host, fresh) if fresh else {}

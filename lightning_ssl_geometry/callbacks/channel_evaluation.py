@@ -3,8 +3,8 @@ r"""ChannelEvaluation: fits a linear classifier on representations averaged over
 .. math:: Z = E_{T | X} [h(T(X))] = \sum_k w_k(X) \, h(t_k(X))
 
 This is the evaluation of CRL-TAC (arXiv 2111.07679, Section 3.1). The augmentations are t_1, ..., t_K, and h(X) is the
-representation of an image X. In CRL-TAC, the weight w_k(X) is the learned probability P(t_k | X). Other weights show
-how much of the accuracy comes from these probabilities.
+representation of an image X. In CRL-TAC, the weight w_k(X) is the learned probability P(t_k | X). Other weights serve
+as a comparison.
 """
 
 __all__ = ["ChannelEvaluation", "channel_weight"]
@@ -41,25 +41,25 @@ _CHANNEL = ("nonempty_mass", "entropy", "gaussian_potential")
 class ChannelEvaluation(Evaluation):
     r"""Fit a linear classifier on representations averaged over augmentations, at the end of a fit or a test.
 
-    The paper is CRL-TAC (arXiv 2111.07679, Section 3.1). The module must have `family` (the K augmentations t_k),
-    `probabilities(image)` (the weights P(t_k | image)) and `represent(image, weight)`, as :class:`CRLTACModule` has.
-    The DataModule must have `unaugmented_dataloader(split)`. Rank 0 fits one classifier on the training split for each
-    combination of `levels` and `weightings`. The accuracies are written to `linear_evaluation.csv` in the run's folder,
-    in rows such as "head, learned". For each weighting w, `augmentation_channel.csv` has three means over the images x
-    of the scored split:
+    This is the evaluation of CRL-TAC (arXiv 2111.07679, Section 3.1). The module must have `family` (the K
+    augmentations t_k), `probabilities(image)` (the weights P(t_k | image)) and `represent(image, weight)`, as
+    :class:`CRLTACModule` has. The DataModule must have `unaugmented_dataloader(split)`. One classifier is fitted on the
+    training split for each combination of `levels` and `weightings`. The accuracies are written to
+    `linear_evaluation.csv` in the run's folder, in rows such as "head, learned". For each weighting w,
+    `augmentation_channel.csv` has three means over the images x of the scored split:
 
     - `nonempty_mass`: :math:`\sum_k w_k(x) [t_k(x) \text{ is not empty}]`, in [0, 1]. An augmentation is empty if all
-      its pixels have the darkest value of the image. If all augmentations of an image are empty, its value is 0, and a
-      warning is given;
-    - `entropy`: the entropy of w, in nats, from 0 to log K;
-    - `gaussian_potential`: the mean of :math:`e^{-2 \|z - z'\|^2}` over pairs of "head" features, in (0, 1]. It is 1 if
-      all are equal.
+      its pixels have the darkest value of the image. If all augmentations of an image are empty, the value of this
+      image is 0, and a warning is given.
+    - `entropy`: the entropy of w, in nats, from 0 to log K.
+    - `gaussian_potential`: the mean of :math:`e^{-2 \|z - z'\|^2}` over pairs of "head" features z and z', in (0, 1].
+      It is 1 if all features are equal.
 
     Args:
         weightings: The weights w of the augmentations. "learned": the probabilities P(t_k | x), called "ours" in the
-            paper. "top": equal for the `top` most probable augmentations. "oracle": equal for the augmentations that
-            overlap most with `box`, an entry of the batch. "uniform": equal for all, called "SimCLR" in the paper. If
-            the probabilities are all equal, "learned" equals "uniform", and "top" is arbitrary.
+            paper. "top": equal weights for the `top` most probable augmentations. "oracle": equal weights for the
+            augmentations that overlap most with `box`, an entry of the batch. "uniform": equal weights for all, called
+            "SimCLR" in the paper.
         levels: The features. "f": the weighted mean of the backbone's outputs. "head": the weighted mean of the
             normalised embeddings, normalised again.
         pixels: Also fit a classifier on the images themselves. This takes long for large images.
@@ -68,12 +68,12 @@ class ChannelEvaluation(Evaluation):
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         standardize: Shift and scale each feature to mean 0 and deviation 1 first. The paper does not mention this step.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Largest number of L-BFGS iterations. The table has the number that the fit took.
+        max_iter: Largest number of L-BFGS iterations.
 
     Raises:
-        ValueError: If an argument is out of range. Before training: if the module, its family, the DataModule or its
-            batches lack what is needed, `top` exceeds K, the split is empty, or another run wrote a table to the
-            folder. At the end: if all augmentations of all images of a split are empty.
+        ValueError: If an argument is out of range. Before training, if the module, the DataModule or the batches lack a
+            needed part, if `top` exceeds K, if the split is empty, or if another run wrote a table to the folder. At
+            the end, if all augmentations of all images of a split are empty.
     """
 
     def __init__(
@@ -197,15 +197,15 @@ class ChannelEvaluation(Evaluation):
 
 
 def channel_weight(weighting: Weighting, probability: Tensor, overlap: Tensor | None = None, top: int = 8) -> Tensor:
-    """Return the weights of K augmentations for each sample, (N, K). Each row sums to 1.
+    """Return the weights of K augmentations for each of N samples, (N, K). Each row sums to 1.
 
     Args:
         weighting: "learned": the weights are `probability`. "top": equal weights for the `top` most probable
             augmentations. "oracle": equal weights for the augmentations with the largest `overlap`. "uniform": equal
             weights for all.
-        probability: Probabilities of the augmentations for each of N samples, (N, K). Each row sums to 1.
-        overlap: (N, K), how much of the object each augmentation shows. It is needed for "oracle": without it, a
-            ValueError is raised.
+        probability: Probabilities of the augmentations for each sample, (N, K). Each row sums to 1.
+        overlap: How much of the object each augmentation shows, (N, K). A ValueError is raised if "oracle" is given
+            without it.
         top: Number of augmentations for "top", in [1, K].
 
     >>> channel_weight("top", torch.tensor([[0.1, 0.4, 0.2, 0.3]]), top=2)

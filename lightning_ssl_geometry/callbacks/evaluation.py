@@ -82,8 +82,8 @@ class Evaluation(RunCallback, ABC):
     ) -> dict[str, Any]:
         """Return one row of the table, with the mean accuracy of `scores`.
 
-        `name` is the name of the features. `train` are the samples of the first fit, and `test` the scored samples.
-        `few` is the number of labels per class, or None for all.
+        `name` is the name of the features. `train` has the samples of the first fit, and `test` the samples that are
+        scored. `few` is the number of labels per class, or None if all labels are used.
         """
         accuracy = torch.tensor([score.accuracy for score in scores], dtype=torch.float64)
         return {
@@ -114,10 +114,9 @@ def gather_split(
 ) -> dict[str, Tensor]:
     """Apply `observe` to all unaugmented batches of a split, and gather the results of all ranks.
 
-    `observe` maps a batch on the device to a dict of tensors with N rows. Returns these tensors and `label`, in the
-    order of the data set, on the CPU. The module is in eval mode, without gradients; its modes and the random state are
-    restored. Raises a ValueError if there are no batches or no labels. `asker` is the name of the caller, for the error
-    message. All ranks must call this function.
+    `observe` maps a batch on the device to a dict of tensors with N rows. It is called in eval mode, without gradients.
+    The results and `label` are returned on the CPU, in the order of the data set. A ValueError is raised if there are
+    no batches or no labels. `asker` is the name of the caller in the message. All ranks must call this function.
     """
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     with undisturbed(pl_module):
@@ -134,10 +133,7 @@ def gather_split(
 
 
 def clean_batches(trainer: L.Trainer, split: str, asker: str) -> Iterable[Any]:
-    """Return the unaugmented batches of a split, on the device.
-
-    Raises a ValueError if the DataModule has no `unaugmented_dataloader`. `asker` names the caller in the message.
-    """
+    """Return the unaugmented batches of a split. If it has none, raise a ValueError that names the caller `asker`."""
     datamodule = getattr(trainer, "datamodule", None)
     load = getattr(datamodule, "unaugmented_dataloader", None)
     if load is None and (load := getattr(datamodule, "clean_dataloader", None)) is not None:

@@ -21,13 +21,13 @@ class _ToldError(ValueError):
 
 
 class Failures:
-    """Records which diagnostics of a callback failed, and decides whether an error is raised or becomes a warning.
+    """Records which diagnostics of a callback failed, and raises their errors or gives warnings.
 
-    A stage is "train", "val", "test" or "probe". An error before the first successful step of a stage is raised at
-    once, because the settings are probably wrong. A later error becomes a warning, and the result is NaN. With
-    `on_error` = "warn", h or z that are not finite give a warning in any step. With `on_error` = "raise", later errors
-    are raised, too: at once in `Trainer.validate` and `Trainer.test`, and in a fit after the checkpoints of the epoch
-    are saved.
+    A stage is "train", "val", "test" or "probe". Before the first successful step of a stage, an error is raised at
+    once, because the settings are probably wrong. If `on_error` is "warn", a later error becomes a warning, and the
+    result is NaN. With "warn", an h or z that is not finite gives only a warning, even in the first step. If `on_error`
+    is "raise", `Trainer.validate` and `Trainer.test` raise a later error at once. A fit raises it after the checkpoints
+    of the epoch are saved.
 
     Args:
         on_error: "warn" or "raise".
@@ -41,7 +41,7 @@ class Failures:
         self._pending: Exception | None = None
 
     def restart(self) -> None:
-        """Forget all failures, for the next run of the Trainer."""
+        """Forget all failures before the next run of the Trainer."""
         self._proven, self._failed, self._pending = set(), {}, None
 
     def prove(self, stage: str) -> None:
@@ -53,7 +53,7 @@ class Failures:
         self._failed[stage] = set()
 
     def failed(self, stage: str, diagnostic: str = "") -> bool:
-        """Whether a diagnostic, or the whole step, failed since the last :meth:`begin` of the stage."""
+        """Whether a diagnostic or the whole step has failed since :meth:`begin` was called for the stage."""
         return bool({diagnostic, ""} & self._failed.get(stage, set()))
 
     @contextmanager
@@ -62,8 +62,8 @@ class Failures:
     ) -> Iterator[None]:
         """Turn an error inside the block into a ValueError or a warning: see :class:`Failures`.
 
-        `who` is the name of the callback, for the message. `diagnostic` is the diagnostic that the block computes, or
-        "" if the block is for all diagnostics. `lost` says in the warning what happens to the result.
+        `who` is the name of the callback in the message. `diagnostic` is the name of the diagnostic, or "" if the block
+        computes all of them. `lost` says in the warning what happens to the result.
         """
         try:
             yield
@@ -75,13 +75,13 @@ class Failures:
             self._tell(error, trainer, f"{who}{named}, stage {stage!r}", stage=stage, lost=lost)
 
     def raise_pending(self) -> None:
-        """Raise the first postponed error, if any, as a ValueError."""
+        """Raise the first error that was postponed to the end of the epoch, if there is one."""
         error, self._pending = self._pending, None
         if error is not None:
             raise error
 
     def elsewhere(self, message: str) -> None:
-        """Record that another rank failed. If `on_error` is "raise", this rank then ends the fit, too."""
+        """Record that another rank failed. If `on_error` is "raise", the fit then ends on this rank, too."""
         if self.on_error == "raise":
             self._pending = self._pending or ValueError(message)
 

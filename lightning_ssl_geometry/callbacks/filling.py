@@ -15,10 +15,10 @@ _LEAST, _PER_DIMENSION, _LONGEST = 1024, 4, 50
 class Filling:
     """Chooses every n-th batch of an epoch, including the first.
 
-    A row is the representation h of one view of one sample, or its embedding z if there is no h. D is its dimension. If
-    `every_n_steps` is None, n is the largest number <= 50 that gives at least max(4 D, 1,024) rows per epoch, over all
-    ranks. If an epoch has fewer rows, n is 1. If the number of batches is unknown, every batch is chosen until there
-    are enough rows, and then every 50th.
+    If `every_n_steps` is None, n is the largest number up to 50 that gives enough rows per epoch. A row is the
+    representation h of one view of one sample, or its embedding z if there is no h. If a row has D numbers, max(4 D,
+    1,024) rows on all ranks are enough. If an epoch has fewer rows, n is 1. If the number of batches is unknown, every
+    batch is chosen until there are enough rows, and then every 50th.
 
     Args:
         every_n_steps: n >= 1, or None.
@@ -41,7 +41,7 @@ class Filling:
         return self._n is None or batch_idx % self._n == 0
 
     def saw(self, space: Tensor) -> None:
-        """Count the rows of a chosen batch. `space` is its h or z, (V, N, D), for V views of N samples."""
+        """Record that a batch was used. `space` (V, N, D) is h or z of the V views of its N samples."""
         if self._n is not None:
             return
         rows = len(space) * space.shape[1] * distributed.world_size()

@@ -19,17 +19,17 @@ from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 
 
 class HostCopy:
-    """A deep copy of a LightningModule, to call its steps outside the Trainer's loops.
+    """A deep copy of a LightningModule, whose steps can be called outside the Trainer's loops.
 
-    The copy has its own weights, buffers and Python attributes. It shares the Trainer. Its logs reach no logger.
+    The copy has its own weights, buffers and Python attributes. It shares the Trainer, but its logs reach no logger.
     Forward hooks of the original are also called for the copy. Objects outside the module, such as a global counter,
-    are not copied. A compiled module cannot be copied. If `in_place` is true, the compiled module itself takes the
-    steps, and :meth:`apart` restores its weights and buffers.
+    are not copied. A compiled module cannot be copied. If `in_place` is true, the steps of a compiled module are called
+    on the module itself, and :meth:`apart` restores its weights and buffers.
 
     Args:
         trainer: The Trainer of the module.
         host: The module. A ValueError is raised if a part of it is compiled and `in_place` is false. If an attribute
-            cannot be copied, the error is that of `copy.deepcopy`.
+            cannot be copied, the error of `copy.deepcopy` is raised.
         in_place: Use the module itself instead of a copy if it is compiled.
 
     Attributes:
@@ -49,7 +49,7 @@ class HostCopy:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Suppress warnings inside this block, and restore the buffers, weights and Trainer's state afterwards."""
+        """Suppress warnings in this block. Afterwards, restore the buffers, the weights and the Trainer's state."""
         in_place = self.module is self.host
         tensors = [*self.host.buffers(), *(self.host.parameters() if in_place else ())]
         kept = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
@@ -66,9 +66,9 @@ class HostCopy:
                         tensor.copy_(value)
 
     def step(self, batch: Any, batch_idx: int, stage: str) -> Any:
-        """Call the training step (if `stage` is "train") or the validation step on a copy of the batch.
+        """Call a step of the copied module on a copy of the batch, and return its outputs.
 
-        Returns the outputs of the step. No optimizer step is made.
+        If `stage` is "train", this is the training step, otherwise the validation step. No optimizer step is made.
         """
         name = "training_step" if stage == "train" else "validation_step"
         method = getattr(self.module, name)
@@ -78,7 +78,7 @@ class HostCopy:
             return method(copy.deepcopy(batch), *arguments)
 
     def training_pass(self, batch: Any, batch_idx: int) -> None:
-        """Pass a training batch through the copy. Raises a ValueError if its training step cannot be called."""
+        """Pass a training batch through the copied module. Raises a ValueError if this is not possible."""
         if callable(getattr(self.module, "observe", None)):
             with self._context("train"), torch.no_grad():
                 self.module.step(batch)  # type: ignore[operator]
@@ -88,7 +88,7 @@ class HostCopy:
             raise ValueError("Expected a host with automatic optimization, whose training step changes no weights.")
 
     def can_step(self, stage: str) -> bool:
-        """Whether a step can be called directly: not if it needs `dataloader_iter` or optimizes manually."""
+        """Whether the step of a stage can be called. It cannot if it takes `dataloader_iter` or optimizes manually."""
         if stage != "train":
             return not is_param_in_hook_signature(self.module.validation_step, "dataloader_iter", explicit=True)
         by_hand = not self.module.automatic_optimization

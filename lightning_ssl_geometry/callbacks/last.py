@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def last_checkpoint(runs: str | Path) -> Path:
-    """Return the path of the last checkpoint of the newest version of an experiment, for `ckpt_path`.
+    """Return the path of the last checkpoint of an experiment, to resume the experiment with `ckpt_path`.
 
-    If the newest version was itself resumed from a checkpoint and has saved none of its own, that checkpoint is
-    returned. Versions without logs and incomplete files are skipped.
+    It is the last checkpoint of the experiment's newest version. If this version has saved none, the checkpoint from
+    which it was resumed is returned. Versions without logs and incomplete files are skipped.
 
     Args:
         runs: Folder of the versions, `save_dir/name` of the logger. `ModelCheckpoint(save_last=True)` writes

@@ -42,32 +42,32 @@ _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}
 class LayerGeometry(EvaluationCallback):
     """Compare all layers from the representation h to the embedding z by the same diagnostics.
 
-    The layers are h, the input of each linear layer of the projector, and z. The results show where to cut off the
-    projector: Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine Regularization (2022). The validation or test
-    step must return h (V, N, D), V views of N samples with D dimensions, `index` and `projector`. It may return `label`
-    and `h_image`, h of the unaugmented images. If the step also returns `fibers`, the projector maps `fibers` to z, and
-    only h and z are compared.
+    The layers are h, the input of each linear layer of the projector, and z. The results help to decide how many layers
+    of the projector to remove (Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine Regularization, 2022). The
+    validation or test step must return h (V, N, D) for V views of N samples, `index` and `projector`. It may return
+    `label`, and `h_image` (N, D), the representations of the unaugmented images. If the step also returns a tensor
+    `fibers`, this is the input of the projector instead of h. Then only h and z are compared.
 
     At the end of each validation or test, three files in the run's folder are replaced. `layers.csv` has one row per
     layer, with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has the linear CKA between the L layers,
     (L, L). The CKA of a layer that maps all samples to one point is NaN. `representations.npz` has `index` (n,),
-    `label` (n,) and the outputs of each layer (n, D_l) for n samples. D_l is the width of the layer.
+    `label` (n,) and the outputs (n, D_l) of each layer for n samples. D_l is the width of the layer.
 
     Args:
-        diagnostics: Name -> Metric that computes scalars. A Metric is copied for each layer. Its `update` may have
-            these arguments: `h` and `z`, both the layer's outputs for the views (V, N, D_l); `h_image`, the layer's
-            outputs for the unaugmented images (N, D_l), or for the first views if the step returns no `h_image`;
-            `label`, `index` and other outputs of the step. None: effective rank, alignment, uniformity, and, on
-            `h_image`, alpha-ReQ and intrinsic dimension. If there are labels, also the label agreement of the hardest
-            negative.
+        diagnostics: Name -> Metric that computes scalars. A Metric is copied for each layer. The arguments `h` and `z`
+            of its `update` both get the layer's outputs for the views, (V, N, D_l). An argument `h_image` gets the
+            layer's outputs for the unaugmented images, (N, D_l). If the step returns no `h_image`, the first views are
+            used instead. Any other argument gets the output of the step with the same name. None: effective rank,
+            alignment, uniformity, alpha-ReQ and intrinsic dimension. The last two are computed on `h_image`. If there
+            are labels, the label agreement of the hardest negative is added.
         rename: Name of a diagnostic -> {argument of its `update`: name of the tensor}, such as {"rank": {"h":
             "h_image"}}.
         stage: "val" or "test": the loop in which the layers are compared.
         sample_size: Number of samples in `representations.npz`, chosen by their index.
 
     Raises:
-        ValueError: If `stage` or `sample_size` is out of range. Before training: if another run wrote one of the files.
-            In the loop: if the step returns no h, or if only some of the processes get batches.
+        ValueError: If `stage` or `sample_size` is out of range. Before training, if another run wrote one of the files.
+            In the loop, if the step returns no h, or if only some of the processes get batches.
     """
 
     section: ClassVar[str] = "layers"

@@ -27,34 +27,34 @@ class LinearEvaluation(Evaluation):
     """Fit a multinomial logistic regression on frozen features, before and after training.
 
     The features are the pixels ("pixels"), the network's outputs before training ("frozen"), and its outputs after
-    training ("trained"). New batch norms get statistics of training batches first (:func:`calibrated`). Images are not
-    augmented. Features are standardised by the training set's mean and deviation. The classifier is fitted on rank 0,
-    on the training split, and scored on another split. The DataModule must have `unaugmented_dataloader(split)`. The
-    table is written to `linear_evaluation.csv` in the run's folder, and saved in checkpoints.
+    training ("trained"). For "frozen", new batch norms get statistics of training batches first (:func:`calibrated`).
+    Images are not augmented. Features are standardised by the training set's mean and deviation. The classifier is
+    fitted on the training split and scored on `split`. The results are written to `linear_evaluation.csv` in the run's
+    folder, and saved in checkpoints.
 
-    If `layers` is given, inner layers of the trained network are scored, too. Rusak et al., Content suppresses style
-    (2022), score features before and after the projector (Table 2) and before the last block of a ResNet (Appendix E).
+    If `layers` is given, inner layers of the trained network are scored, too, as by Rusak et al., Content suppresses
+    style (2022), Table 2 and Appendix E.
 
     Args:
-        labels_per_class: Numbers of labels per class. None in the list: all labels.
+        labels_per_class: Numbers of labels per class. An entry None stands for all labels.
         split: The split on which accuracy is measured.
         repeats: Number of random draws for each number of labels. The table has the mean and the standard deviation
             over the draws.
         regularization: scikit-learn's C, the inverse strength of the L2 penalty.
-        max_iter: Largest number of L-BFGS iterations. The table has the iterations of the last draw.
+        max_iter: Largest number of L-BFGS iterations.
         seed: Seed of the draws.
         features: Which of "pixels", "frozen" and "trained" are scored. Large images make "pixels" slow.
         solver: "sklearn", on the CPU, or "full-batch", on the module's device: see :class:`LogisticRegression`.
         layers: Dotted names of submodules of the module, such as "backbone.layer4.1", "projector.0" or "projector".
-            Each submodule must return (N, D) or (N, C, H, W). In the second case, the mean over H and W is scored. The
+            Each submodule must return (N, D) or (N, C, H, W). An output (N, C, H, W) is averaged over H and W. The
             projector gets h, the output of the module's `forward`. If `layers` is given, `features` may be empty.
         at: When features are scored. "fit": at the start and the end of a fit. "test": at the end of a test, without
             "frozen".
 
     Raises:
         ValueError: If an argument is out of range, the DataModule has no `unaugmented_dataloader`, a layer does not
-            exist, or another run wrote the table. When the fit ends: if a layer is not called exactly once in a pass,
-            or returns another shape.
+            exist, or another run wrote the table. At the end of the fit, if a layer is not called exactly once in a
+            pass, or returns another shape.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ def has_validation(host: L.LightningModule) -> bool:
 def validation_loader(trainer: L.Trainer) -> Any:
     """Return the loader of the first validation set, or None. Each process gets its own samples.
 
-    The module's `val_dataloader` may be called and draw random numbers. The caller must restore the random state.
+    This function may draw random numbers. The caller must restore the random state.
     """
     loaders = trainer.val_dataloaders
     if loaders is not None:
@@ -44,7 +44,7 @@ def validation_loader(trainer: L.Trainer) -> Any:
 def is_repeatable(loader: Any) -> bool:
     """Whether a loader can be read once more without changing the batches of the training.
 
-    True for torch's DataLoader of a map-style data set, for loaders of this package, and for sequences.
+    This is true for torch's DataLoader with a map-style data set, for loaders of this package, and for sequences.
     """
     if isinstance(loader, DataLoader):
         return not isinstance(loader.dataset, IterableDataset)
@@ -58,7 +58,7 @@ def is_repeatable(loader: Any) -> bool:
 
 
 def one_pass(loader: Any) -> Iterable[Any]:
-    """Return an iterable over all batches. Persistent workers of the loader are left to the training."""
+    """Return an iterable over all batches of a loader. It leaves the loader's persistent workers to the training."""
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         return _again(loader, loader.num_workers)
     return loader

@@ -21,9 +21,9 @@ _MOST = 1e100  # larger values are left out, as in the figures
 
 
 def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
-    """Log a vector as a histogram of its finite values, to the loggers of TensorBoard and wandb.
+    """Log a vector to TensorBoard and wandb, as a histogram of its finite values.
 
-    If `name` ends in "histogram", the K `values` are logged as a histogram: they are the fractions in K bins of equal
+    If `name` ends in "histogram", the vector is itself a histogram. Its K entries are the fractions in K bins of equal
     width over [0, 2].
     """
     if not any(map(_shows, loggers)):
@@ -42,15 +42,15 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
 
 
 def log_run(loggers: Sequence[Logger], run: "Run | Path", step: int, *, drawings: "Drawings | None" = None) -> None:
-    """Log the figures of a run's report as images `figures/{name}`, and its recorded vectors as tables.
+    """Log the figures of a run's report as images `figures/{name}`, and the run's vectors as tables.
 
     Only wandb gets tables. The table `geometry/{stage}/{name}` has the columns of the CSV file of that name.
 
     Args:
-        loggers: Loggers of any kind. Only those of TensorBoard and wandb get figures.
+        loggers: Loggers of any kind. Only TensorBoardLogger and WandbLogger get figures.
         run: A run from `read_run`, or its folder. A ValueError is raised if the folder holds no run.
         step: Step to log.
-        drawings: Cache of the figures, so that they are drawn once.
+        drawings: Cache of the figures, so that each is drawn once.
     """
     from lightning_ssl_geometry.report import figures, read_run
 

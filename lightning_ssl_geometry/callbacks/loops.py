@@ -31,11 +31,11 @@ class Step(NamedTuple):
 
 
 class EvaluationCallback(RunCallback, ABC):
-    """Base of callbacks whose methods get the steps of both validation and test.
+    """Base of callbacks that observe the steps of both validation and test.
 
-    A stage is "val" or "test". When the loop over the batches of a stage starts, :meth:`begin_pass` is called. If
-    :meth:`watches` is true for the stage, :meth:`open` is called before each step and :meth:`take` after it, and
-    :meth:`end` is called when the loop ends.
+    A stage is "val" or "test". :meth:`begin_pass` is called at the start of each stage. The other methods are called if
+    :meth:`watches` is true for the stage. :meth:`open` is called before each step, :meth:`take` after each step, and
+    :meth:`end` after the last step.
     """
 
     @abstractmethod
@@ -44,7 +44,7 @@ class EvaluationCallback(RunCallback, ABC):
 
     @abstractmethod
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Prepare for the batches of a stage, even if the stage is not observed."""
+        """Prepare for the batches of a stage. This method is called even if :meth:`watches` is false."""
 
     @abstractmethod
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
@@ -55,7 +55,7 @@ class EvaluationCallback(RunCallback, ABC):
         """Log the results of a stage. This method is called on all ranks, even on ranks without a batch."""
 
     def open(self) -> None:
-        """Prepare for the next step."""
+        """Prepare to observe the next step."""
 
     def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
         """Process the outputs and the batch of one step of Lightning's sanity check."""

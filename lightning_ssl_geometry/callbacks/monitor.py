@@ -40,14 +40,14 @@ from lightning_ssl_geometry.types import SAMPLE_AXIS
 
 
 class GeometryMonitor(StageCallback):
-    """Compute diagnostics of a model during training. The training stays bit-identical on one machine.
+    """Compute diagnostics of a model during training. On one machine, they change no bit of the training.
 
-    A diagnostic is a torchmetrics Metric. It gets those tensors of a step that are arguments of its `update`: the
-    representations h (V, N, D) and embeddings z (V, N, P) of V views of N samples, label, index, projector and others.
-    D and P are the dimensions of h and z. Scalars are logged as `{stage}/{name}`, or `{stage}/{name}_{key}` if the
-    Metric returns a dict. Vectors are appended to `geometry/{stage}/{name}.csv` in the run's folder. Larger arrays
-    replace `geometry/{stage}/{name}.npz`. `geometry/{stage}/rows_seen.csv` has the numbers of samples and views that
-    were observed. `geometry/quantities.json` describes the results. Before the first step, one training and one
+    A diagnostic is a torchmetrics Metric. The argument names of its `update` say which tensors of a step it gets.
+    Examples are `label`, `index`, `projector`, and the representations `h` (V, N, D) and embeddings `z` (V, N, P) of V
+    views of N samples. A scalar is logged as `{stage}/{name}`, or as `{stage}/{name}_{key}` if the Metric returns a
+    dict. All other results are written to the folder `geometry` of the run. A vector is appended to
+    `{stage}/{name}.csv`, and a larger array replaces `{stage}/{name}.npz`. `{stage}/rows_seen.csv` has the numbers of
+    observed samples and views. `quantities.json` describes the results. Before the first step, one training and one
     validation batch are tried on a copy of the model, so that wrong settings fail early.
 
     Args:
@@ -58,27 +58,27 @@ class GeometryMonitor(StageCallback):
             batch of the validation or test. "probe": the same validation samples each time, in eval mode, before the
             first step (logged at step 0) and after epochs. Before the first step, new batch norms get statistics of
             training batches (:func:`calibrated`).
-        every_n_steps: Observe every n-th training batch of an epoch, including the first. None: the largest n <= 50
-            with at least max(4 D, 1,024) rows per epoch, where a row is one view of one sample (:class:`Filling`). The
-            rank of h cannot exceed the number of rows.
-        probe_size: Number of "probe" samples per process, evenly spread over the validation set, rounded up to whole
-            batches.
+        every_n_steps: Observe every n-th training batch of an epoch, including the first. None: :class:`Filling`
+            chooses n <= 50 such that an epoch has at least max(4 D, 1,024) rows, if possible. A row is one view of one
+            sample. The rank of h cannot exceed the number of rows.
+        probe_size: Number of "probe" samples per process, rounded up to whole batches. They are evenly spread over the
+            validation set.
         probe_every_n_epochs: Observe "probe" after every n-th epoch, and after the last.
         name: Part of all logged names: `{stage}/{name}/{diagnostic}`. Monitors that share stages and diagnostics need
             different names.
         on_error: What happens if a diagnostic fails, or if h or z is not finite. "warn": the result is NaN, with a
             warning. "raise": the error ends a fit after the epoch's checkpoints are saved, and a validation or test at
             once. If a diagnostic fails before the first successful step of a stage, the error is always raised at once.
-        **host: For a model of another package, where its h, z, labels and views are: `taps`, `view_layout`,
-            `batch_keys` and `augment` of :class:`lightning_ssl_geometry.observe.host.Host`. The stage "probe" takes the
-            views or images that `batch_keys` names. If `augment` is given, all stages use its views.
+        **host: For a model of another package: `taps`, `view_layout`, `batch_keys` and `augment` of
+            :class:`lightning_ssl_geometry.observe.host.Host`. They say where h, z, labels and views are. The stage
+            "probe" takes the views or images that `batch_keys` names. If `augment` is given, all stages use its views.
 
     Attributes:
-        seen: Stage -> number of samples on all ranks, and number of views, from which the latest results were computed.
+        seen: Stage -> number of samples on all ranks and number of views, for the latest results.
 
     Raises:
         ValueError: If an argument is out of range, `rename` names an unknown argument, or a name has a path separator.
-            Before training: if a diagnostic lacks an input, a submodule in `taps` does not exist or is never called,
+            Before training, if a diagnostic lacks an input, a submodule in `taps` does not exist or is never called,
             shapes do not match, or a name is logged twice.
     """
 
@@ -340,7 +340,6 @@ def _refuse_twins(trainer: L.Trainer) -> None:
 
 
 def _refuse_unread(trainer: L.Trainer) -> None:
-    """Raise a ValueError if `batch_keys` of a monitor has a name that is not ours and that no diagnostic observes."""
     monitors = callbacks_of(trainer, GeometryMonitor)
     metrics = [
         (metric, each._renamed(metric, name, SAMPLE_AXIS))

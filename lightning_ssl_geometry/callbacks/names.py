@@ -8,10 +8,10 @@ _LONGEST = 100
 
 
 def check_name(argument: str, *names: str) -> None:
-    """Check that `names` can be parts of a path. `argument` is the argument that holds them, for the message.
+    """Raise a ValueError if one of `names` cannot be part of a path.
 
-    Raises a ValueError if a name is empty, ".", "..", "rows_seen" or longer than 100 characters, or has a path
-    separator or a control character.
+    A name must not be empty, ".", "..", "rows_seen" or longer than 100 characters. It must have no path separator and
+    no control character. `argument` is the name of the checked argument in the message.
     """
     for name in names:
         if name == _TAKEN:

@@ -21,7 +21,7 @@ class Turn(IntEnum):
 
 
 def put_in_order(trainer: L.Trainer, callback: L.Callback) -> None:
-    """Sort a Trainer's callbacks by their attribute `turn`. `callback` becomes the first of those with its `turn`."""
+    """Sort a Trainer's callbacks by `turn`. `callback` becomes the first of the callbacks with the same `turn`."""
     others = [each for each in callbacks_of(trainer, L.Callback) if each is not callback]
     trainer.callbacks = sorted([callback, *others], key=_turn)  # type: ignore[attr-defined]
 

@@ -48,8 +48,9 @@ class Probe(StageCallback):
         num_classes: Number of classes. None: the DataModule's `num_classes`.
         on_error: What happens if a step fails. "warn": the accuracy is NaN, with a warning. "raise": the fit ends with
             the error after the epoch's checkpoints are saved. An error before the first successful step of training or
-            of validation is raised at once, unless the only problem is an h that is not finite.
-        **host: For a model of another package, where its h and labels are: `taps`, `view_layout` and `batch_keys` of
+            validation is always raised at once. There is one exception: with "warn", an h that is not finite only gives
+            a warning.
+        **host: For a model of another package: `taps`, `view_layout` and `batch_keys` of
             :class:`lightning_ssl_geometry.observe.host.Host`. `taps` must name "h", and `batch_keys` "label". If the
             validation set has images and no views, `batch_keys` names "image" instead of "views".
     """

@@ -24,20 +24,19 @@ from lightning_ssl_geometry.settings import passed_on
 
 
 class LinearProbe(Probe):
-    """A linear classifier on h that trains beside the model. It has no effect on the model.
+    """A linear classifier that learns labels from h while the model trains. It has no effect on the model.
 
     It logs `val/linear_probe_accuracy` and `train/linear_probe_loss`. The loss is the mean over all views of all
-    samples of the global batch. Weights and optimizer state are saved in checkpoints. Each new fit starts a new
-    classifier. A resumed fit continues with the saved one.
+    samples of the global batch. Training skips samples with an h that is not finite. In validation, one such sample
+    makes the accuracy NaN. Weights and optimizer state are saved in checkpoints. Each new fit starts a new classifier.
+    A resumed fit continues with the saved one.
 
     Args:
         num_classes: Number of classes. None: the DataModule's `num_classes`.
         optimizer: Makes the optimizer from the parameters. None: Adam with learning rate 1e-2.
         name: Prefix of the logged names. Two probes of one model need different names.
-        **settings: The arguments `on_error`, `taps`, `view_layout` and `batch_keys` of :class:`Probe`. For a model of
-            another package, `taps` says which submodule returns h, as in {"h": "backbone"}, and `batch_keys` where the
-            labels are, as in {"label": 1}. Samples with an h that is not finite are skipped in training. In validation,
-            one such sample makes the accuracy NaN.
+        **settings: The arguments `on_error`, `taps`, `view_layout` and `batch_keys` of :class:`Probe`. A model of
+            another package needs `taps`, such as {"h": "backbone"}, and `batch_keys`, such as {"label": 1}.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -143,10 +142,10 @@ class LinearProbe(Probe):
 class KNNProbe(Probe):
     """Predicts labels by a weighted vote of the nearest neighbours in cosine similarity (Wu et al., 2018).
 
-    It logs `val/knn_probe_accuracy`. The neighbours are from a bank: h of the first views of the last `bank_size`
-    training samples of the epoch, over all ranks. The bank is emptied at the start of each epoch. The bank takes
-    bank_size x D float32 numbers on the training device, where D is the dimension of h, and twice as many during a
-    validation. Predictions take chunk_size x bank_size further numbers.
+    It logs `val/knn_probe_accuracy`. The neighbours are from a bank, which holds h of the first view of the last
+    `bank_size` training samples, over all ranks. The bank is emptied at the start of each epoch. It takes bank_size x D
+    float32 numbers on the training device, where D is the dimension of h. During a validation, the bank takes twice as
+    many, and the predictions take chunk_size x bank_size numbers.
 
     Args:
         k: Number of neighbours, >= 1. If the bank has fewer samples, all of them vote.

@@ -27,8 +27,8 @@ class QuantitiesFile:
     """Collects the descriptions of logged names, and writes them to `geometry/quantities.json`.
 
     A description is a :class:`Declared`. It comes from a callback, from the LightningModule, or from the file of an
-    earlier part of the run. If these describe one name differently, the description of the callback is used, or else
-    that of the module.
+    earlier part of the run. If a name has different descriptions, the callback comes before the module, and the module
+    before the file.
 
     Args:
         files: The files of the run.
@@ -45,12 +45,12 @@ class QuantitiesFile:
         self._warned: set[str] = set()
 
     def restart(self) -> None:
-        """Forget all descriptions, for the next run of the Trainer. The file keeps them."""
+        """Forget all descriptions before the next run of the Trainer. The file does not change."""
         self._earlier, self._host, self._said, self._text, self._waits = {}, {}, {}, None, False
         self._warned, self._silent = set(), set()
 
     def carry(self, folder: Path) -> None:
-        """Add the descriptions in `folder`, which an earlier part of the run wrote."""
+        """Read the descriptions that an earlier part of the run wrote to `folder`."""
         found, failed, notes = _descriptions(folder / NAME)
         self._earlier |= found
         if failed:
@@ -59,7 +59,7 @@ class QuantitiesFile:
             rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
     def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
-        """Take the descriptions of the module, `host`, and of the callbacks, `said`, without writing them.
+        """Set the descriptions of the module (`host`) and of callbacks (`said`). :meth:`write` writes them later.
 
         Raises a ValueError if two callbacks describe one name differently.
         """
@@ -68,16 +68,16 @@ class QuantitiesFile:
         self._waits = True
 
     def write(self) -> None:
-        """Write the file if :meth:`expect` was called after the file was last written."""
+        """Write the file if :meth:`expect` has been called since the file was last written."""
         if self._waits:
             self._write()
 
     def check(self, callback: L.Callback, entries: Mapping[str, Declared | None]) -> None:
         """Raise a ValueError if another callback describes one of these names differently.
 
-        `entries` maps names that `callback` logs to their descriptions, or to None if `callback` does not describe
-        them. For None, a ValueError is raised if another callback describes the name. Otherwise, the description of the
-        name by an earlier part of the run is dropped.
+        `entries` maps names that `callback` logs to their descriptions. An entry is None if `callback` does not
+        describe the name. Then no other callback may describe it, and a description from an earlier part of the run is
+        dropped.
         """
         others = merged(*(said for other, said in self._said.items() if other != id(callback)))
         merged(others, {name: entry for name, entry in entries.items() if entry})
@@ -128,12 +128,12 @@ class QuantitiesFile:
 
 
 def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:
-    """Return the description of one result of a Metric, or None if the Metric has descriptions, but not of this result.
+    """Return the description of one result of a Metric, or None if the Metric does not describe this result.
 
-    The Metric has its descriptions in the attribute `quantities`, a dict from keys to Quantity. Raises a ValueError if
-    the attribute is something else. Without this attribute, the class name and `key` are the title of the result. `key`
-    is the key of the result in the Metric's dict, or "". `space` is the name of the tensor that the Metric gets, such
-    as "h", or "", and `width` is the size of its last axis.
+    A Metric has its descriptions in the attribute `quantities`, a dict from keys to Quantity. A ValueError is raised if
+    the attribute is something else. A Metric without the attribute gets a description with its class name and `key` as
+    title. `key` is the key of the result if the Metric returns a dict, else "". `space` is the name of the tensor that
+    the Metric gets, such as "h", or "". `width` is the size of the last axis of this tensor.
     """
     quantities = quantities_of(thing)
     if getattr(thing, "quantities", None):
@@ -158,9 +158,9 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:
     """Return the descriptions of the logs and files of a callback or module, by logged name.
 
-    `thing` is the callback or module, and has its descriptions in the attribute `quantities`. `names` maps logged names
-    to keys of this attribute; unknown keys are omitted. `section` is the section of the report if `thing` has none.
-    `part` is a name that distinguishes `thing` from others of its class, or "".
+    `thing` is the callback or module. It has its descriptions in the attribute `quantities`. `names` maps logged names
+    to keys of this attribute. Names with unknown keys are omitted. `section` is the section of the report if `thing`
+    has none. `part` is a name that distinguishes `thing` from others of its class, or "".
     """
     quantities = quantities_of(thing)
     if not isinstance(quantities, Mapping):  # another library's attribute of the same name
@@ -175,7 +175,7 @@ def meanings(thing: object, names: Mapping[str, str], section: str = "other", pa
 
 
 def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
-    """Return the descriptions of the scalars that a module logs in the fit, validation or test that now runs."""
+    """Return the descriptions of the scalars that a module logs in the current fit, validation or test."""
     quantities = quantities_of(host)
     keys = list(quantities) if isinstance(quantities, Mapping) else []
     stages = _STAGES.get(trainer.state.fn, ()) if trainer.state.fn else ()

@@ -40,15 +40,15 @@ class Readout:
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def restart(self) -> None:
-        """Forget the process groups, for the next run of the Trainer."""
+        """Forget the process groups before the next run of the Trainer."""
         self._groups = {}
 
     def __call__(
         self, metrics: Mapping[str, Metric], stage: str, trainer: L.Trainer, *, seen: Seen
     ) -> tuple[dict[str, dict[str, Tensor]], Seen]:
-        """Return the results as name -> key -> value, and the number of samples and views on all ranks.
+        """Return the results as a dict name -> key -> value, and the numbers of samples and views on all ranks.
 
-        `seen` has the number of samples and views on this rank.
+        `seen` has the numbers of samples and views on this rank.
         """
         status = torch.tensor(
             [[int(metric.update_called), int(self.failures.failed(stage, name))] for name, metric in metrics.items()]
@@ -105,7 +105,7 @@ class Readout:
 
 
 def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Concatenate the tensors `rows` of all ranks along their first axis, by name, on the CPU.
+    """Concatenate tensors of the same name from all ranks along their first axis, on the CPU.
 
     `rows` may be empty on some ranks. All ranks must call this function.
     """

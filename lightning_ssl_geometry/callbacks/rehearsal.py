@@ -34,11 +34,11 @@ class Rehearsal:
     """Checks monitors and probes on one training batch and one validation batch before the first step of a fit.
 
     A copy of the LightningModule takes one step on each batch. The callbacks use the outputs to check hooks, labels,
-    views, diagnostics and logged names. Module, loaders and random state stay unchanged. If a copy cannot take the
-    step, the first step of the module itself is checked instead.
+    views, diagnostics and logged names. The module, the loaders and the random state do not change. If a copy cannot
+    take the step, the first step of the module itself is checked instead.
 
     Args:
-        callback: The monitor or probe that owns this object. It starts the check of all monitors and probes.
+        callback: The monitor or probe that starts the check. All monitors and probes of its Trainer are checked.
     """
 
     def __init__(self, callback: "StageCallback") -> None:
@@ -46,11 +46,11 @@ class Rehearsal:
         self.done: set[str] = set()
 
     def restart(self) -> None:
-        """Allow another check, for the next run of the Trainer."""
+        """Allow another check in the next run of the Trainer."""
         self.done = set()
 
     def training(self, trainer: L.Trainer, host: L.LightningModule, batch: Any, batch_idx: int) -> None:
-        """Check the callbacks on a training step that a copy of the module takes. Later calls do nothing."""
+        """Check the callbacks on a training step that a copy of the module takes. Only the first call has an effect."""
         if callbacks := _to_try(trainer, self.callback, "train"):
             _rehearse(trainer, host, "train", batch=batch, batch_idx=batch_idx, callbacks=callbacks)
 

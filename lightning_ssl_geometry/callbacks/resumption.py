@@ -1,4 +1,4 @@
-"""Save the scalars that are not logged yet in a checkpoint, and log them when the fit is resumed."""
+"""Checkpoints save the scalars that are not logged yet. A resumed fit logs these scalars."""
 
 __all__ = ["resume", "unlogged"]
 
@@ -24,9 +24,9 @@ from lightning_ssl_geometry.report.files import attempt, read_table
 def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of a checkpoint that let a resumed fit log every scalar exactly once.
 
-    `scalars`: name -> value of the scalars that are not logged yet. `scalars_step`: the step of these scalars.
-    `logged`: the first step for which a resumed fit computes and logs the scalars itself. `within_epoch`: whether the
-    epoch has further batches.
+    `scalars` maps the names of scalars that are not logged yet to their values. `scalars_step` is the step of these
+    scalars. `logged` is the first step for which a resumed fit computes the scalars itself. `within_epoch` says whether
+    the epoch has further batches.
     """
     if trainer.state.fn != TrainerFn.FITTING:
         return {}
@@ -65,9 +65,9 @@ def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:
 def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, loaded: Mapping[str, Any]) -> None:
     """Continue the files of a run from a checkpoint, and log the scalars that the checkpoint holds.
 
-    `loaded` is what the run saved in the checkpoint, with `step` and `epoch`. Files and rows that were written after
-    the checkpoint are moved to another folder. If the run continues in another folder, the descriptions in the earlier
-    folder are added to `quantities`. Raises a ValueError if another run wrote metrics.csv.
+    `loaded` is the dict that the run saved in the checkpoint, with `step` and `epoch`. Files and rows that were written
+    after the checkpoint are moved to another folder. If the run continues in another folder, the descriptions in the
+    earlier folder are added to `quantities`. Raises a ValueError if another run wrote metrics.csv.
     """
     assert files.folder is not None
     earlier = _earlier_folder(trainer, loaded)

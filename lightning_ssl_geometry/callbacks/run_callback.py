@@ -30,9 +30,9 @@ class RunCallback(L.Callback):
     """Base of callbacks that write to the run's folder. A subclass that overrides a hook must call `super()`.
 
     The file `geometry/quantities.json` describes the results of a run. A callback has its descriptions in the attribute
-    `quantities`, and :meth:`logs` says which results they describe. Further descriptions are added by :meth:`declare`.
-    A LightningModule describes its scalars by an attribute `quantities`, with keys such as "loss" for "val/loss". When
-    a fit starts, a ValueError is raised if another run wrote quantities.json or metrics.csv to the folder.
+    `quantities`. Its method :meth:`logs` says which results they describe, and :meth:`declare` adds descriptions. A
+    LightningModule can have an attribute `quantities`, too, with keys such as "loss" for "val/loss". When a fit starts,
+    a ValueError is raised if another run wrote quantities.json or metrics.csv to the folder.
     """
 
     _quantities: QuantitiesFile | None = None
@@ -43,7 +43,7 @@ class RunCallback(L.Callback):
         return ""
 
     def logs(self) -> dict[str, str]:
-        """Return a dict: name of a log or file -> key of its description in `quantities`."""
+        """Return a dict from the names of logs and files to the keys of their descriptions in `quantities`."""
         return {}
 
     def declare(self, entries: Mapping[str, Declared]) -> None:
@@ -54,7 +54,7 @@ class RunCallback(L.Callback):
     def check(self, entries: Mapping[str, Declared | None]) -> None:
         """Raise a ValueError if another callback describes one of the names in `entries` differently.
 
-        An entry is a description, or None if this callback does not describe the name.
+        `entries` maps names to descriptions. An entry is None if this callback does not describe the name.
         """
         if self._quantities is not None:
             self._quantities.check(self, entries)
@@ -107,8 +107,8 @@ class RunCallback(L.Callback):
     def refuse(self, trainer: L.Trainer, *names: str, arrays: Iterable[str] = ()) -> None:
         """Raise a ValueError, on all ranks, if another run wrote one of these files to the folder.
 
-        `names` are files in the run's folder. `arrays` are names of results, such as "val/log_spectrum_h", and all
-        files of these results are meant. Files of a run that this run resumes are allowed.
+        `names` are names of files in the run's folder. `arrays` are names of results, such as "val/log_spectrum_h", and
+        their files are checked, too. Files of a run that this run resumes are allowed.
         """
         _on_rank_zero(trainer, partial(run_files(trainer).check, *names, arrays=arrays))
 
@@ -127,7 +127,7 @@ class RunCallback(L.Callback):
 
 
 def starts_anew(trainer: L.Trainer, stage: str) -> bool:
-    """Whether a fit starts at step 0, so that `setup` of a callback must clear the state of an earlier fit."""
+    """Whether a fit starts at step 0. `setup` of a callback must then clear the state of an earlier fit."""
     return stage == "fit" and trainer.global_step == 0  # `setup` comes before the callbacks' state is loaded
 
 
@@ -166,8 +166,8 @@ def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
 def run_folder(trainer: L.Trainer) -> Path | None:
     """Return the folder of a Trainer's run, or None without a logger or with `fast_dev_run`.
 
-    It is the `log_dir` of the first CSVLogger. Without a CSVLogger, it is `save_dir/name/version` of the first logger.
-    All ranks must make the first call together.
+    The folder is the `log_dir` of the first CSVLogger. Without a CSVLogger, it is `save_dir/name/version` of the first
+    logger. All ranks must make the first call together.
     """
     return run_files(trainer).folder
 

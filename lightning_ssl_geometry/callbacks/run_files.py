@@ -59,8 +59,8 @@ class RunFiles:
     def check(self, *names: str, arrays: Iterable[str] = ()) -> None:
         """Raise a ValueError if one of these files exists and another run wrote it.
 
-        `names` are files in the run's folder. `arrays` are names of results, such as "val/log_spectrum_h", and all
-        files of these results are meant.
+        `names` are names of files in the run's folder. `arrays` are names of results, such as "val/log_spectrum_h", and
+        their files are checked, too.
         """
         found = [file for array in arrays for file in self._array_files(array)]
         for name in (*names, *found):
@@ -132,7 +132,7 @@ class RunFiles:
             file.write((json.dumps(record, indent=2) + "\n").encode())
 
     def adopt(self, state: Mapping[str, Any]) -> None:
-        """Take over the id and files of the run that saved `state` in a checkpoint, if it wrote to this folder."""
+        """Take over the id and files of the run that saved `state` in a checkpoint, if that run used this folder."""
         if not self.writes or not same(Path(state["folder"]), self.folder):
             return
         record = self._record()
@@ -144,9 +144,10 @@ class RunFiles:
                 self.save()
 
     def rewind(self, step: int) -> None:
-        """Move all that was written to `geometry/` after the optimizer step `step` to a folder `superseded-*`.
+        """Move files that were written to `geometry/` after the optimizer step `step` to a folder `superseded-*`.
 
-        Files, or rows of CSV files, are moved; all files if `step` is 0. An unreadable file is renamed, with a warning.
+        From a CSV file, only the rows after `step` are moved. If `step` is 0, all files are moved. An unreadable file
+        is renamed, with a warning.
         """
         for name in sorted(self.names) if self.writes else []:
             path = self.path(name)
@@ -170,7 +171,7 @@ class RunFiles:
         return self._superseded / name
 
     def reopen(self) -> None:
-        """Prepare for another fit. It gets a new folder `superseded-*`."""
+        """Prepare for another fit, with a new folder `superseded-*`."""
         self._superseded = None
         self._waiting.clear()
 

@@ -28,16 +28,16 @@ Kind = Literal["fit", "diagnosis"]
 
 
 class RunReport(RunCallback):
-    """Write `run.json` (model, data, command, seed, versions, machine, status), and a report when a fit ends.
+    """Write the record `run.json` of a run, and a report when a fit ends.
 
-    `run.json` is written when the fit starts, and again when it ends, fails or is interrupted. The report is the page
-    `report.html` in the run's folder, made from the tables of Lightning's CSVLogger. `ssl-geometry report RUN` writes
-    the same page. Only rank 0 writes.
+    The record has the model, data, command, seed, versions, machine and status. It is written when the fit starts, and
+    again when it ends, fails or is interrupted. The report is the page `report.html` in the run's folder, made from the
+    tables of Lightning's CSVLogger. `ssl-geometry report RUN` writes the same page. Only rank 0 writes.
 
     Args:
         page: Write the page.
         table: Print the summary table and the path of the page.
-        kind: "fit": report fits. "diagnosis": report `Trainer.test` of a model that is not trained here.
+        kind: "fit": report on fits. "diagnosis": report on `Trainer.test` of a model that is not trained here.
         about: Further entries for `run.json`, such as {"checkpoint": "x.ckpt"}. They replace entries of the same name.
         figures: Send the page's figures to TensorBoardLogger and WandbLogger, and the vectors to wandb.
 

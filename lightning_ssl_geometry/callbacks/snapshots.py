@@ -30,22 +30,23 @@ class EmbeddingSnapshots(RunCallback):
     """Save the embeddings z of the whole validation set at chosen training steps.
 
     The validation set passes through the module in eval mode. Before the first step, new batch norms get statistics of
-    training batches (:func:`calibrated`). The training does not change. `embeddings.npz` in the run's folder has
-    `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, if known, `label` (n,), for K iterations and n samples
-    with P dimensions, sorted by `index`. If the module returns `z_image`, the embedding of the unaugmented sample, this
-    is saved. Otherwise, the embedding of the first view is saved. Checkpoints hold the embeddings so far. At the end of
-    training, a warning names the iterations without embeddings.
+    training batches (:func:`calibrated`). The training does not change. The file `embeddings.npz` in the run's folder
+    has `iteration` (K,), `z` (K, n, P) in float32, `index` (n,) and, if known, `label` (n,). K is the number of saved
+    iterations, n the number of samples, and P the dimension of z. The samples are sorted by `index`. If the module
+    returns `z_image`, the embeddings of the unaugmented samples, these are saved. Otherwise, the embeddings of the
+    first views are saved. Checkpoints hold the embeddings so far. At the end of training, a warning names the
+    iterations without embeddings.
 
     Args:
-        iterations: After how many optimizer steps the embeddings are saved. 0 is before the first step.
-        **host: For a module of another package, where its z and its views are: `taps`, `view_layout`, `batch_keys` and
-            `augment` of :class:`lightning_ssl_geometry.observe.host.Host`.
+        iterations: Numbers of optimizer steps after which the embeddings are saved. 0 means before the first step.
+        **host: For a module of another package: `taps`, `view_layout`, `batch_keys` and `augment` of
+            :class:`lightning_ssl_geometry.observe.host.Host`. They say where z and the views are.
 
     Attributes:
         kept: Iteration -> {"z": (n, P), "index": (n,), "label": (n,)}.
 
     Raises:
-        ValueError: If `iterations` is empty, or has a negative number or a duplicate. In training: if there is no
+        ValueError: If `iterations` is empty, or has a negative number or a duplicate. In training, if there is no
             validation set, or the module returns no z.
     """
 

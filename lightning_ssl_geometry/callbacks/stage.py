@@ -19,8 +19,8 @@ from lightning_ssl_geometry.observe.undisturbed import undisturbed
 class StageCallback(EvaluationCallback):
     """Base of the monitor and the probes. It gets h, z, labels and other tensors of each step.
 
-    Before the first step of a fit, all monitors and probes of the Trainer are checked on one batch
-    (:class:`Rehearsal`). A fit from step 0 resets the callback. The tensors of a step, by name, are its observation.
+    These tensors by name are called the observation of the step. Before the first step of a fit, all monitors and
+    probes are checked on one batch (:class:`Rehearsal`). A fit from step 0 resets the callback.
 
     Args:
         observer: Collects the observation of a step.
@@ -58,7 +58,7 @@ class StageCallback(EvaluationCallback):
         """Process the observation of a step: h, z, label and others by name."""
 
     def miss(self, stage: Stage, trainer: L.Trainer) -> None:
-        """Is called instead of :meth:`see` if a step failed on this rank, for which other ranks may wait."""
+        """React to a step that failed on this rank. This method is called instead of :meth:`see`."""
 
     def start_clean(self) -> None:
         """Forget the state of an earlier fit."""
@@ -136,7 +136,7 @@ class StageCallback(EvaluationCallback):
         self.rehearsal.sanity_check(trainer, step)
 
     def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
-        """Return the observation of a step. If `augment` is given, its views pass through the model for this."""
+        """Return the observation of a step. If `augment` is given, this passes its views through the model."""
         if self.observer.augment is None:
             return self.observer.close(outputs, batch, trainer, stage=stage)
         with undisturbed(trainer.lightning_module):

@@ -18,13 +18,12 @@ def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", i
     The file is read with `weights_only=True`, so no code in it can run.
 
     Args:
-        network: The network that gets the weights. The file must have all keys of its state dict.
+        network: The network that gets the weights. The file must have all keys of the network's state dict.
         checkpoint: A file of `torch.save` or of Lightning. The file is a state dict, or has one under the key
             `state_dict`, `model_state_dict` or `model`.
         prefix: Prefix of the network's keys in the file, such as "backbone.". It is removed from the keys. Keys without
             the prefix are ignored.
-        ignore: Prefixes of further keys to ignore, such as "fc.". They are compared with the keys after `prefix` is
-            removed.
+        ignore: Prefixes of further keys to ignore, such as "fc.", after `prefix` is removed.
 
     Raises:
         FileNotFoundError: If the file does not exist.

@@ -25,7 +25,7 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
     Args:
         diagnoses: Name of a model -> folder of its diagnosis.
         output: Path of the page. It is also returned.
-        layer: The layer whose outputs CKA compares. Its width may differ between models.
+        layer: Name of the layer whose outputs CKA compares. Its width may differ between models.
 
     Raises:
         FileNotFoundError: If a folder has no `representations.npz`.
@@ -39,10 +39,10 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
-    """Return the linear CKA between the outputs of `layer` in M models, on the same samples, (M, M), in [0, 1].
+    """Return a matrix (M, M) with the linear CKA between M models, in [0, 1].
 
-    The CKA with a model that maps all samples to the same output is NaN. Raises a FileNotFoundError or a ValueError if
-    the diagnoses cannot be compared, as :func:`compare` does.
+    CKA compares the outputs of `layer` on the same samples. It is NaN for a model that maps all samples to the same
+    output. If the diagnoses cannot be compared, the errors of :func:`compare` are raised.
     """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
     seen = {name: _data(Path(folder)) for name, folder in diagnoses.items()}

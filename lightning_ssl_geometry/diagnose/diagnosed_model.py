@@ -28,12 +28,12 @@ class DiagnosedModel(L.LightningModule):
         layer: Dotted name of a submodule of the backbone whose output is h, such as "avgpool". None: the output of the
             backbone is h.
         projector: Dotted name of the submodule that maps h to z (N, P).
-        batch_keys: Where a batch holds "views", "image", "label" and "index": keys, positions or dotted paths, such as
-            {"label": 1}. Batches of this package need no `batch_keys`.
+        batch_keys: Where a batch holds "views", "image", "label" and "index", such as {"label": 1}. A place is a key, a
+            position or a dotted path. Batches of this package need no `batch_keys`.
         augment: Makes two views of the images if a batch has no views. It is called with (image, index, epoch).
 
     Raises:
-        ValueError: If a submodule does not exist, or `batch_keys` has an unknown key. In the forward pass: if h or z
+        ValueError: If a submodule does not exist, or `batch_keys` has an unknown key. In the forward pass, if h or z
             has a wrong shape, if a batch has neither views nor images, or if `augment` cannot take the images.
     """
 
@@ -80,7 +80,7 @@ class DiagnosedModel(L.LightningModule):
         self.reader.restart("test")
 
     def test_step(self, batch: Any, batch_idx: int) -> Observation:
-        """Return h and z of the views of a batch, and h of its unaugmented images if it has any."""
+        """Return h and z of the views of a batch. If the batch has unaugmented images, also return h of these."""
         views, found = self._read(batch)
         n = len(found["index"])
         h = self(torch.cat(list(views))).unflatten(0, (-1, n))

@@ -45,18 +45,18 @@ def diagnose(
     """Run diagnostics on a network, without changing it, and write a page with the results.
 
     Args:
-        model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W) to h (N,
-            D).
+        model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W) to h
+            (N, D).
         data: A DataModule. The diagnostics run on its test set. :class:`DiagnosedModel` says what a batch must hold.
-        output: Folder of all diagnoses. The page is `report.html` in a new folder `output/name/version_*`, and the path
-            of this new folder is returned.
+        output: Folder of all diagnoses. The page is `report.html` in a new folder `output/name/version_*`. The path of
+            this new folder is returned.
         name: Name of the model. None: the name of its class.
-        normalization: Mean and standard deviation per channel that normalise the images. None: those of `data`. If it
-            is given, `data` must be an ImageDataModule.
+        normalization: Mean and standard deviation per channel that normalise the images of an ImageDataModule. None:
+            those of `data`.
         callbacks: The callbacks that run diagnostics. None: :func:`diagnosis_monitor` and
             :class:`lightning_ssl_geometry.callbacks.LayerGeometry`.
-        linear_evaluation: Also fit linear classifiers on h and on each layer of the projector, with the training set,
-            and score them on the test set. If it is true, `data` must be an ImageDataModule with labels.
+        linear_evaluation: Also fit linear classifiers on h and on each layer of the projector. They are fitted on the
+            training set and scored on the test set. `data` must then be an ImageDataModule with labels.
         about: Further entries for the record `run.json`, such as the checkpoint.
         config: Text that is saved as `config.yaml`.
         accelerator: Argument of Lightning's Trainer.

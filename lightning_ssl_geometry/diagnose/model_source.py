@@ -27,20 +27,20 @@ class ModelSource:
     Args:
         run: Folder of a run of `ssl-geometry fit`, or a checkpoint in it. If a folder is given, its newest checkpoint
             is loaded.
-        timm: timm's name of a network. The network is built without its classifier.
+        timm: Name of a network in timm. The network is built without its classifier.
         model: A LightningModule or another `torch.nn.Module`.
         pretrained: Download and load timm's weights.
         checkpoint: File of the weights for `model` or `timm`.
         prefix: Prefix of the network's keys in the checkpoint, such as "backbone.". It is removed from the keys.
-        ignore: Prefixes of keys in the checkpoint to ignore, compared after `prefix` is removed. The classifier of a
-            timm network is always ignored.
+        ignore: Prefixes of keys in the checkpoint to ignore, after `prefix` is removed. The classifier of a timm
+            network is always ignored.
         backbone: Name of the submodule that maps images to h.
         layer: Name of a submodule of the backbone whose output is h. None: the backbone's output is h.
         projector: Name of the submodule that maps h to z.
         mean: Mean per channel for normalising images. None: the mean of timm's pretrained weights or of the run's
-            training data. If neither is known, the mean of the diagnosed data.
+            training data. If neither is known, the mean of the diagnosed data is used.
         std: Standard deviation per channel, given together with `mean`.
-        batch_keys: Where a batch holds views, image, label and index, as in DiagnosedModel.
+        batch_keys: Where a batch holds views, image, label and index: see :class:`DiagnosedModel`.
 
     Raises:
         ValueError: If not exactly one of `run`, `timm` and `model` is given, or another argument does not apply to it.
@@ -84,10 +84,10 @@ class ModelSource:
         return self.timm or source_name(str(self.run))
 
     def load(self, augment: nn.Module | None = None) -> "Loaded":
-        """Build the network and load its weights. `augment` makes two views of an image if batches have no views.
+        """Build the network and load its weights. If batches have no views, `augment` makes two views of an image.
 
-        Raises a FileNotFoundError if a file is missing, and a ValueError if weights or submodules are missing or do not
-        fit.
+        Raises a FileNotFoundError if a file is missing. Raises a ValueError if weights or submodules are missing or do
+        not fit.
         """
         if self.run is not None:
             loaded = _load_run(Path(self.run))
@@ -123,7 +123,7 @@ class ModelSource:
 
 @dataclass
 class Loaded:
-    """A network with its weights, and, if known, how its training images were normalised and how large they were."""
+    """A network with its weights and, if known, the normalisation and the size of its training images."""
 
     network: nn.Module
     about: dict[str, Any]  # entries for run.json, such as the checkpoint
@@ -219,7 +219,7 @@ def is_timm(name: str) -> bool:
 
 
 def source_name(what: str) -> str:
-    """Return a short name of the model that `what` stands for.
+    """Return a short name for a model.
 
     `what` is "timm:" and timm's name of a network, or the path of a YAML file, of a run or of a checkpoint.
     """

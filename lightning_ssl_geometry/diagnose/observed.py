@@ -27,9 +27,9 @@ _OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agree
 def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
     """Return a monitor that runs the standard diagnostics, and some more, in the test loop.
 
-    The additional ones are LiDAR, SIGReg, the distance of the hardest negative, and, for unaugmented images, the
-    spectrum, alpha-ReQ and intrinsic dimension. If there are labels, label agreement and neural collapse are added. If
-    the projector is linear, two diagnostics of the directions of h that it ignores are added.
+    LiDAR, SIGReg and the distance of the hardest negative are always added. On unaugmented images, the spectrum,
+    alpha-ReQ and intrinsic dimension are added. If there are labels, label agreement and neural collapse are added. If
+    the projector is linear, two diagnostics of the directions of h that the projector ignores are added.
 
     Args:
         projector: The network's projector. None: diagnostics of z are computed on h.

@@ -29,7 +29,7 @@ def read_plain_yaml(path: Path) -> Any:
 
 
 def foreign_names(held: Any) -> list[str]:
-    """Return the existing files and the importable Python names in a config, except names in the packages `TRUSTED`.
+    """Return the paths of files and the importable Python names in a config, except names in the packages `TRUSTED`.
 
     >>> foreign_names({"model": {"class_path": "os.System", "init_args": {"act": "torch.nn.ReLU"}}})
     ['os.System']

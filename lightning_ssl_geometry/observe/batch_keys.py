@@ -45,7 +45,7 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
 
 
 def near(name: object, known: Iterable[object]) -> str:
-    """Return a hint with the name that is most similar to `name`, "" if none is.
+    """Return a hint with the name in `known` that is most similar to `name`, or "" if none is similar.
 
     >>> near("lable", ["image", "label", 3])
     ' Near: `label`.'
@@ -55,7 +55,7 @@ def near(name: object, known: Iterable[object]) -> str:
 
 
 def class_numbers(name: str, label: Any) -> Tensor:
-    """Return `label` if it is an integer tensor (N,). Otherwise, raise a ValueError that calls the tensor `name`."""
+    """Return `label` if it is an integer tensor (N,), else raise a ValueError. `name` is its name in the message."""
     expected = f"Expected `{name}` as class numbers, an integer tensor (N,), but got"
     if not isinstance(label, Tensor):
         what = f"a {type(label).__name__}"
@@ -71,12 +71,12 @@ def class_numbers(name: str, label: Any) -> Tensor:
 
 
 def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Tensor:
-    """Return n indices that no other process uses. `start` is how many indices this process has used so far."""
+    """Return n indices that no other process uses. `start` is the number of indices that this process has used."""
     return torch.arange(start, start + n, device=device) * trainer.world_size + trainer.global_rank
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-    """Make views of images (N, C, H, W). Raises a ValueError if float images are outside the range of `augment`."""
+    """Make views of images (N, C, H, W). Raises a ValueError if `augment` does not accept the range of their values."""
     bounds = image_range(augment)
     if bounds is not None and image.is_floating_point():
         low, high = (float(bound) for bound in image.aminmax())

@@ -16,11 +16,10 @@ class BatchReader:
     """Finds labels, images and views in a batch, and numbers samples that have no index.
 
     Args:
-        batch_keys: Name of a part, such as "label" -> its key or position in the batch. An entry "val/label" applies to
-            the stage "val" only. A ValueError is raised if the stage is unknown.
+        batch_keys: Name of a part -> its key or position in the batch, such as {"label": 1}. An entry "val/label"
+            applies to the stage "val" only. A ValueError is raised if the stage is unknown.
         augment: Makes views of images. It is called with (image, index, epoch).
-        names: Names of parts, such as "label". If a batch is a mapping and has such a name as a key, this part needs no
-            entry in `batch_keys`.
+        names: Names of parts that need no entry in `batch_keys` if the batch has them as keys.
         only: Raise a ValueError if `batch_keys` has a name that is not in `names`.
     """
 
@@ -66,8 +65,7 @@ class BatchReader:
     def views(self, batch: Any, stage: str, other: str = 'or "image" beside `augment`') -> Sequence[Tensor]:
         """Return the list of V views (N, ...) of a batch of N samples.
 
-        Raises a ValueError if the batch has no list of tensors as its views. The message says to add "views" to
-        `batch_keys`. `other` is the end of the message, and says what else would help.
+        Raises a ValueError if the batch has no list of tensors as its views. The message ends with the text `other`.
         """
         try:
             found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")
@@ -101,7 +99,7 @@ class BatchReader:
 
 
 def with_clean(observation: dict[str, Any]) -> dict[str, Any]:
-    """Add `h_image` (N, D), h of the unaugmented images, if the observation has `image` and `encoder`."""
+    """If the observation has `image` and `encoder`, add `h_image` (N, D), the encoder's output for `image`."""
     if "h_image" in observation or not {"image", "encoder"} <= observation.keys():
         return observation
     return observation | {"h_image": observation["encoder"](observation["image"]).flatten(1)}

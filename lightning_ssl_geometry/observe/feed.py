@@ -20,8 +20,8 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
     """Call `metric.update`. An argument of `update` gets the tensor of the same name in `observation`.
 
     `rename` maps an argument to the name of another tensor in `observation`. Arguments with a default are optional.
-    Raises a ValueError if a tensor is missing or if labels are not class numbers. `name`, the name of the diagnostic,
-    and `stage` are for the message.
+    Raises a ValueError if a tensor is missing or if labels are not class numbers. `name` and `stage` are for the
+    message.
     """
     wanted = {}
     for argument, parameter in inspect.signature(metric.update).parameters.items():
@@ -54,7 +54,7 @@ def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping
 
 
 def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str, Any] | None = None) -> str:
-    """Return the name of the representation that a diagnostic gets, such as "h", or "" if it gets none or several.
+    """Return the name of the representation that a diagnostic gets, such as "h". Return "" if it gets none or several.
 
     `rename` maps arguments of `update` to names of tensors. If `observation` is given, only the tensors in it count.
 

@@ -42,15 +42,16 @@ class Host:
         taps: Name -> dotted path of a submodule whose output is recorded, such as {"h": "backbone", "z": "head",
             "projector": "head"}. The names "encoder" and "projector" stand for the submodule itself, not for its
             output. None: the host's steps return a mapping with these names. Some callbacks pass views through the host
-            themselves. If `taps` has both "encoder" and "projector", they call these. Otherwise, they call the host's
-            `forward`, or, if it has none, the submodules of h and z.
+            themselves. If `taps` has both "encoder" and "projector", the callbacks call these submodules. Otherwise,
+            they call the host's `forward`. If the host has no `forward`, they call the submodules of h and z.
         view_layout: How a submodule in `taps` receives the two views of N samples. "calls": one call per view.
             "halves": one call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N
             rows, the two views of a sample next to each other.
-        batch_keys: Name -> place in the batch: a key, a position, a dotted path ("views.0.image"), or a list of these.
-            "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in {"label": 1,
-            "val/label": "label"}. If a batch lacks a place, the first batch of the stage raises an error; for "views"
-            only where views are read. A name that no diagnostic observes is an error before training.
+        batch_keys: Name -> place in the batch. A place is a key, a position, a dotted path ("views.0.image"), or a list
+            of these. "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in
+            {"label": 1, "val/label": "label"}. If a batch lacks a place, the first batch of the stage raises an error.
+            A missing place of "views" is an error only where views are read. A name that no diagnostic observes is an
+            error before training.
         augment: Makes two views of the batch's images if batches have no views. It is called with (image, index,
             epoch). Examples are :class:`lightning_ssl_geometry.views.SimCLRViews`, for images in [0, 1], and
             :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, in
@@ -81,7 +82,7 @@ class Observer:
     """Collects the tensors and modules of a step by name: h, z, label, index, encoder, projector and others.
 
     Args:
-        host: Where to find them in a LightningModule of another package.
+        host: Where to find the tensors and modules in a LightningModule of another package.
         finite: Raise an error if h or z is not finite. This check synchronizes with the GPU.
         one_view: If `batch_keys` has "image" and no "views", :meth:`look` takes the images as the only view.
     """

@@ -65,8 +65,8 @@ class Taps:
     def close(self) -> dict[str, Any]:
         """Stop recording, and return the outputs and modules by their names in `taps`.
 
-        An output is (V, N, ...), detached, for V views of N samples. Raises a ValueError if a submodule was not called
-        or returned no tensor, if z was computed before h, or if the views differ in N.
+        Each output is detached, and (V, N, ...) for V views of N samples. Raises a ValueError if a submodule was not
+        called or returned no tensor, if z was computed before h, or if N differs between views.
         """
         self._open = False
         silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
@@ -89,7 +89,7 @@ class Taps:
     def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Arrange V views (N, ...) as inputs of :meth:`forward`.
 
-        If `view_layout` is "calls", these are V inputs of N rows. Otherwise, there is one input of V N rows.
+        If `view_layout` is "calls", the list has V inputs of N rows. Otherwise, it has one input of V N rows.
         """
         self._count, self._own_pass = len(views), True  # after `open`, which resets both
         if self.view_layout == "calls":
@@ -109,7 +109,6 @@ class Taps:
             host(x)
 
     def _pass(self, name: str, x: Tensor, after: str = "") -> Tensor:
-        """Call a submodule; if it fails, and `after` is tapped too, the error says how to exchange the two."""
         try:
             output: Tensor = self._sources[name](x)
         except (RuntimeError, TypeError, ValueError) as error:

@@ -26,7 +26,7 @@ def random_state_kept(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
-    """Put a module in eval mode, without gradients. After the block, restore its modes and the random state."""
+    """Put a module in eval mode, without gradients, in this block. Then restore its modes and the random state."""
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:

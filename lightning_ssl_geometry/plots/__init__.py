@@ -1,7 +1,7 @@
 """Figures of a run: functions from numpy arrays to a matplotlib Figure, without pyplot.
 
-Colours show the quantity or the group of runs, dashes show the data set. A scale from grey to violet shows time. Sizes
-are in CSS pixels at 72 dpi. `figure.savefig("loss.png", dpi=200)` saves a figure.
+Colours show the quantity or the group of runs, and dashes show the data set. A scale from grey to violet shows time.
+Sizes are in CSS pixels at 72 dpi. `figure.savefig("loss.png", dpi=200)` saves a figure.
 """
 
 __all__ = [

@@ -44,7 +44,7 @@ _AXES = ("axes fraction", "axes fraction")
 
 @dataclass(frozen=True)
 class Caption:
-    """Texts of a figure. Above it is the title. Below it are (dash, meaning) pairs, and the sentences in `notes`."""
+    """Texts around a figure. The title is above it, and the (dash, meaning) pairs and the notes are below it."""
 
     title: str = ""
     dashes: Sequence[tuple[Dash, str]] = ()
@@ -52,7 +52,7 @@ class Caption:
 
 
 def canvas(count: int = 1, *, bare: bool = False) -> "tuple[Figure, list[Axes]]":
-    """Make an empty figure with `count` axes. With `bare`, the axes have no ticks and no lines."""
+    """Make an empty figure with `count` axes. If `bare` is true, the axes have no ticks and no lines."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72, facecolor="white")
@@ -77,7 +77,7 @@ def _look(axes: "Axes", bare: bool) -> None:
 
 
 def put(axes: "Axes", left: float, top: float, wide: float, tall: float) -> None:
-    """Place axes of `wide` x `tall` pixels. (`left`, `top`) is their distance from the figure's upper left corner."""
+    """Set the size of axes and their distance from the figure's upper left corner, in pixels."""
     width, height = 72 * axes.figure.get_size_inches()  # type: ignore[union-attr]
     axes.set_position((left / width, 1 - (top + tall) / height, wide / width, tall / height))
 
@@ -94,11 +94,11 @@ def arrange(
     tall: float | None = TALL,
     most: float = WIDTH,
 ) -> None:
-    """Place axes of equal size in rows of two, and write the caption. Set the figure's height accordingly.
+    """Place axes of equal size in rows of two, write the caption, and set the figure's height.
 
     All sizes are in pixels. `left`, `right` and `foot` are the least space left of, right of and below each of the
-    axes. `wide` is the width of a row. `tall` is the height of the axes; if it is None, they are square. `most` is the
-    greatest width of the axes.
+    axes. `wide` is the width of a row. `tall` is the height of the axes. If `tall` is None, the axes are square. `most`
+    is the greatest width of the axes.
     """
     columns = min(len(cells), 2)
     needed = np.max([_needed(axes) for axes in cells], axis=0)
@@ -121,7 +121,7 @@ def _needed(axes: "Axes") -> tuple[float, float, float]:
 
 
 def stretch(figure: "Figure", height: float, caption: Caption) -> float:
-    """Set the height of a figure to `height` plus its caption, and write the caption. Return the title's height."""
+    """Give a figure the height `height` plus that of its caption, and write the caption. Return the title's height."""
     title, rows = _lines(caption.title, _TITLE), _rows(caption)
     above = _ROW * len(title) + 2 * bool(title)
     whole = above + height + _ROW * len(rows)
@@ -172,7 +172,7 @@ def _put_text(figure: "Figure", text: str, left: float, up: float, color: str, s
 def swatch(
     axes: "Axes", color: str, dash: Dash, *, at: tuple[float, float], within: Any, offset: tuple[float, float]
 ) -> None:
-    """Draw a legend's line of 24 pixels. It begins `offset` pixels from the point `at` of the transform `within`."""
+    """Draw a legend's line of 24 pixels, `offset` pixels from the point `at` in the coordinates `within`."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -193,12 +193,12 @@ def shortened(text: str, wide: float) -> str:
 
 
 def drawable(y: Floats, log: bool = False) -> NDArray[np.bool_]:
-    """Return which values can be drawn: finite, less than 1e100 in absolute value, and positive if `log`."""
+    """Return a mask of the values that are finite, below 1e100 in absolute value and, if `log` is true, positive."""
     return np.isfinite(y) & (np.abs(y) < _MOST) & ((y > LEAST) | (not log))
 
 
 def finite_values(arrays: Sequence[Floats], name: str, log: bool = False) -> Floats:
-    """Concatenate the values that can be drawn. If there are none, raise a ValueError for the argument `name`."""
+    """Concatenate the values that can be drawn. If there are none, raise a ValueError about the argument `name`."""
     values = np.concatenate(arrays) if arrays else np.empty(0)
     values = values[drawable(values, log)]
     if not len(values):
@@ -217,7 +217,7 @@ def samples(arrays: Sequence[Floats]) -> Floats:
 
 
 def padded(values: Floats, pad: float) -> tuple[float, float]:
-    """Return the limits of an axis: the range of the values, with a margin of `pad` times the range."""
+    """Return the limits of an axis: the range of the values, plus a margin of `pad` times this range at both ends."""
     low, high = float(values.min()), float(values.max())
     size, margin = max(abs(low), abs(high)), pad * (high - low)
     if margin <= max(1e-12 * size, LEAST):  # constant, but for rounding
@@ -234,7 +234,7 @@ def y_axis(
     pad: float = 0.07,
     ceiling: float | None = None,
 ) -> None:
-    """Set limits, ticks and name of the vertical axis. A margin does not go beyond `floor` and `ceiling`."""
+    """Set limits, ticks and name of the y axis. A linear axis exceeds `floor` or `ceiling` only if a value does."""
     low, high = padded(np.log10(values) if log else values, pad)
     if floor is not None and not log and values.min() >= floor:
         low = floor
@@ -270,12 +270,12 @@ def named_axis(axes: "Axes", names: Sequence[str]) -> None:
 
 
 def spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Choose at most `most` evenly spaced rows, including the first and the last."""
+    """Choose at most `most` evenly spaced entries of `rows`, including the first and the last."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))]
 
 
 def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str], marker: str = "o", size: float = 11.0) -> None:
-    """Add a tooltip text to each point (x, y). The id of the points' SVG group contains these texts."""
+    """Add a tooltip to each point (x, y). The texts are stored in the id of the SVG group of the points."""
     if texts:
         gid = json.dumps(["tips", *texts])
         axes.plot(x, y, marker, markersize=size, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
@@ -292,7 +292,7 @@ def write(
     gid: str | None = None,
     size: float = TEXT,
 ) -> None:
-    """Write a text `offset` pixels from the point `at`. With `gid="plain"`, the text has no outline on the page."""
+    """Write a text `offset` pixels from the point `at`. If `gid` is "plain", the text has no outline on the page."""
     side = ha or ("left" if offset[0] >= 0 else "right")
     axes.annotate(text, at, offset, xycoords=coords, textcoords="offset points", ha=side, va="center",
                   fontsize=size, color=color, parse_math=False, annotation_clip=False, gid=gid)  # fmt: skip

@@ -54,7 +54,7 @@ class Dot:
 
     @property
     def bar(self) -> Floats:
-        """Both ends of the error bar. Without a bar, both are the value."""
+        """Lower and upper end of the error bar. Without a bar, both ends equal `value`."""
         spread = 0.0 if np.isnan(self.spread) else self.spread
         low, high = self.bounds
         return np.array([self.value - spread, self.value + spread]).clip(min(low, self.value), max(high, self.value))
@@ -63,7 +63,7 @@ class Dot:
 def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: Caption = _NO_CAPTION) -> "Figure":
     """Draw a dot plot with one row per value. Raise a ValueError if no value is finite.
 
-    `groups` are (heading or "", rows) pairs. `xlabel` is the name of the horizontal axis.
+    `groups` are pairs of a heading (or "") and the rows below it. `xlabel` is the name of the horizontal axis.
     """
     values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)

@@ -35,8 +35,8 @@ _NO_CAPTION = Caption()
 def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTION) -> "Figure":
     """Draw each embedding as a thin line over its dimensions, on the same scale for all runs.
 
-    `runs` are (title or "", z (n, P)) pairs with n >= 1 embeddings of P >= 2 dimensions. A ValueError is raised if a
-    shape is wrong or a value is not finite.
+    Each of `runs` is a pair of a title (or "") and embeddings z (n, P), with n >= 1 and P >= 2. A ValueError is raised
+    if a shape is wrong or a value is not finite.
     """
     values = samples([z for _, z in runs])
     if wrong := [z.shape for _, z in runs if z.ndim != 2 or z.shape[1] < 2]:
@@ -59,8 +59,8 @@ def scatter(
 ) -> "Figure":
     """Draw two-dimensional embeddings as points around the unit circle. Up to ten classes have colours.
 
-    `runs` are (title or "", z (n, 2), label (n,) or None) with n >= 1 embeddings z. A ValueError is raised if a shape
-    is wrong or z is not finite.
+    Each of `runs` has a title (or ""), embeddings z (n, 2) with n >= 1, and labels (n,) or None. A ValueError is raised
+    if a shape is wrong or z is not finite.
     """
     values = samples([z for _, z, _ in runs])
     for _, z, label in runs:

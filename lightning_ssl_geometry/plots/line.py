@@ -42,15 +42,14 @@ class Curve:
 
     Attributes:
         label: Text at the end of the line.
-        x: (R,), positions of R points, ascending.
-        y: (R,), their heights. A value that is not finite, or beyond 1e100, is a gap with a cross below it.
+        x: Positions of R points, (R,), ascending.
+        y: Heights of the points, (R,). A value that is not finite, or beyond 1e100, is a gap with a cross below it.
         color: A key of `COLORS`.
         dash: "solid", "dashed", "dashdot" or "dotted".
         faint: Draw a thin line in the background, without a label.
         tips: R tooltip texts, or none.
-        spread: (R,), half the height of a band around the line. NaN: a gap in the band. None: no band.
-        factor: Draw the band from y / spread to y * spread. If s is the standard deviation of log y, `spread` is
-            exp(s).
+        spread: Half the height of a band around the line, (R,). NaN: a gap in the band. None: no band.
+        factor: Draw the band from y / spread to y * spread instead.
         bounds: Least and greatest possible value. A wider band is cut there.
         stepped: Draw a histogram: y[r] is the height from x[r] to x[r + 1].
     """
@@ -108,19 +107,16 @@ def curves(
     """Draw lines: scalars over training, spectra over their index, or values over named positions such as layers.
 
     Args:
-        lines: The lines. At least one value must be finite.
+        lines: The lines. A ValueError is raised if they have no value that can be drawn.
         xlabel: Name of the horizontal axis.
         ylabel: Name of the vertical axis.
-        xlim: Limits of the horizontal axis. None: those of the data.
-        floor: The vertical axis starts here unless a value is lower. None: below the data.
-        ceiling: The vertical axis ends here or lower, unless a value is higher. None: above the data.
+        xlim: Limits of the horizontal axis. None: the limits of the data.
+        floor: The vertical axis starts here unless a value is lower. None: it starts below the data.
+        ceiling: The vertical axis ends here or lower, unless a value is higher. None: it ends above the data.
         log: Use a logarithmic vertical axis, and omit values that are not positive. None: do this if all values are
             positive and span more than five decades.
         names: Names of the positions 0, 1, 2, ... on the horizontal axis. They replace numbers and `xlabel`.
         caption: Texts around the figure.
-
-    Raises:
-        ValueError: If no value can be drawn.
     """
     values = finite_values([line.y for line in lines], "lines", bool(log))
     if log is None:

@@ -25,11 +25,11 @@ _NO_CAPTION = Caption()
 def policy_maps(
     runs: Sequence[tuple[str, Floats, Floats]], *, columns: int = 4, caption: Caption = _NO_CAPTION
 ) -> "Figure":
-    """Draw images X, and below each a heat map of the probabilities P(T | X) of augmentations T.
+    """Draw images, and below each image X a heat map of the probabilities P(T | X) of augmentations T.
 
-    `runs` are (title or "", image (n, H, W), probability (n, A, B)) with n >= 1 images and heat maps of A x B cells.
-    `columns` is the number of images in a row. All heat maps share one colour scale from 0. A ValueError is raised if
-    there is no run, a shape is wrong or a value is not finite.
+    Each of `runs` has a title (or ""), images (n, H, W) and probabilities (n, A, B), with n >= 1. A heat map has A x B
+    cells. `columns` is the number of images in a row. All heat maps share one colour scale from 0. A ValueError is
+    raised if there is no run, a shape is wrong or a value is not finite.
     """
     if columns < 1:
         raise ValueError(f"Expected `columns` >= 1, but got {columns}.")

@@ -29,14 +29,11 @@ def matrix(
     """Draw a matrix as coloured cells. Rows have names, columns have numbers, and large cells show their values.
 
     Args:
-        names: Names of the M rows and columns.
-        values: (M, M). A value that is not finite is an empty cell.
+        names: Names of the M rows and columns. A ValueError is raised if there are none.
+        values: A matrix (M, M). Another shape raises a ValueError. A value that is not finite is an empty cell.
         meaning: Name of the values, beside the colour scale.
         limits: Values at both ends of the colour scale.
         caption: Texts around the figure.
-
-    Raises:
-        ValueError: If there is no name, or `values` has a wrong shape.
     """
     count = len(names)
     if not count or values.shape != (count, count):

@@ -34,9 +34,9 @@ _MOST_MOMENTS = 120
 def trajectory(
     x: Floats, y: Floats, *, xlabel: str, ylabel: str, ends: tuple[str, str], tips: Sequence[str] = ()
 ) -> "Figure":
-    """Draw a path through the R points with coordinates x and y, each (R,), coloured from early to late.
+    """Draw a path through R points with the coordinates x and y, each (R,), coloured from early to late.
 
-    The path has at most 120 of the points. `ends` are the names of the first and the last point. `tips` are R tooltip
+    At most 120 of the points are drawn. `ends` are the names of the first and the last point. `tips` are R tooltip
     texts, or none. A ValueError is raised if no point is finite, or lengths differ.
     """
     Curve("", x, y, tips=tips)  # checks the lengths

@@ -15,7 +15,7 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def set_ticks(axes: "Axes", which: Literal["x", "y"], log: bool) -> str:
-    """Set round ticks within the limits. Return a text with the offset or power of ten that the labels omit."""
+    """Set round ticks within the limits of the axis `which`. Return the offset or power of ten that the labels omit."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     low, high = sorted(map(float, axes.get_xlim() if which == "x" else axes.get_ylim()))
