@@ -1,4 +1,4 @@
-"""Functions that raise a ValueError if an argument is invalid. They take it by name, as in `positive(tau=tau)`."""
+"""Functions such as `positive(tau=tau)`, which raise a ValueError if an argument is invalid."""
 
 __all__ = [
     "at_least",
@@ -30,7 +30,7 @@ def at_least(least: float, **arguments: float) -> None:
 
 
 def integer(least: int, **arguments: object) -> None:
-    """Raise a ValueError if an argument is not an integer (of Python or numpy), is a bool, or is below `least`."""
+    """Raise a ValueError if an argument is below `least`, or no integer of Python or numpy. A bool is no integer."""
     for name, value in arguments.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             raise ValueError(f"Expected `{name}` to be an integer >= {least}, but got {value!r}.")
@@ -73,7 +73,8 @@ def shaped(axes: str, sizes: Mapping[str, int] | None = None, **arguments: Tenso
     """Raise a ValueError if a tensor has the wrong shape.
 
     Args:
-        axes: Names of the axes, such as "V, N, D", or required sizes. Axes of the same name must have the same size.
+        axes: Names of the axes, such as "V, N, D". A number in place of a name is a required size. Axes of the same
+            name must have the same size.
         sizes: Maps names of axes to their required sizes. None: no sizes are required.
         arguments: The tensors.
 

@@ -1,4 +1,4 @@
-"""The command `ssl-geometry`: the subcommands of Lightning's CLI, and those of this package."""
+"""The command `ssl-geometry`, with the subcommands of Lightning's CLI and those of this package."""
 
 __all__ = ["lightning_cli", "main"]
 
@@ -45,8 +45,8 @@ def main(args: Sequence[str] | None = None) -> None:
 def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
     """Make Lightning's CLI for any LightningModule and LightningDataModule, and run the subcommand in `args`.
 
-    If `args` is None, it is `sys.argv[1:]`. If `run` is false, `args` has no subcommand, and the CLI only builds its
-    attributes `model`, `datamodule` and `trainer`.
+    If `args` is None, the arguments are `sys.argv[1:]`. If `run` is false, `args` must not have a subcommand. The CLI
+    then only builds its attributes `model`, `datamodule` and `trainer`.
     """
     return _CLI(
         LightningModule,

@@ -1,4 +1,4 @@
-"""Find the setting that made a command fail. The error message names its key, such as `model.init_args.loss`."""
+"""Find the setting that made a command fail. The error message names this setting, as in `model.init_args.loss`."""
 
 __all__ = [
     "at_key",
@@ -75,7 +75,7 @@ def culprit(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | No
 def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Exception] | None:
     """Build each optimizer and scheduler of a configuration. Return key and error of the first failure, or None.
 
-    Lightning itself builds them when training begins. For this check, each gets a parameter that belongs to no model.
+    They are built with one parameter that belongs to no model.
     """
     for node in _nodes(config, ""):
         if isinstance(node.made, type) and issubclass(node.made, _LATE):
@@ -88,7 +88,7 @@ def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Excepti
 
 
 def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
-    """Return the message for an error of the setting `key`."""
+    """Return an error message about the setting `key`."""
     said = one_line(str(error))
     if said.startswith("Expected "):
         return said
@@ -105,7 +105,7 @@ def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception)
 
 
 def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | None:
-    """Return the key of the argument that the error message names, or None."""
+    """Return the key of the argument that the message of `error` names, or None."""
     nodes = list(_nodes(config, ""))
     frames: list[FrameType] = [frame for frame, _ in walk_tb(error.__traceback__)]
     for frame in reversed(frames):
@@ -121,7 +121,7 @@ def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
 
     Args:
         message: The message, with a line for each type that jsonargparse tried.
-        given: Contents of the YAML files on the command line, to find the full path of the key.
+        given: Contents of the YAML files on the command line. They are searched for the full path of the key.
     """
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
@@ -151,7 +151,6 @@ def _near(said: str, class_path: str) -> str:
 
 
 def _near_class(said: str) -> str:
-    """If `said` is about a class that does not exist, return a hint with the most similar class."""
     if found := re.search(r"module '([\w.]+)' has no attribute '(\w+)'", said):
         known = {name: f"{found[1]}.{name}" for name in dir(import_module(found[1]))}
         wrong = found[2]
@@ -166,7 +165,7 @@ def _near_class(said: str) -> str:
 
 
 def within_memory() -> AbstractContextManager[Any]:
-    """Return a context manager that raises a ValueError for CPU tensors larger than the machine's memory."""
+    """Return a context manager in which a CPU tensor larger than the machine's memory raises a ValueError."""
     return _WithinMemory()
 
 
@@ -277,7 +276,7 @@ def _decisive(node: _Node) -> str | None:
 
 
 def _descend(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
-    """Return the ("key", setting) and ("cls", class) pairs that lead to jsonargparse's first error, and the reason."""
+    """Return the keys and classes that lead to jsonargparse's first error, and the reason of the error."""
     chain: list[tuple[str, str]] = []
     while lines:
         lines = [line for line in lines if not line.strip().startswith(_NOISE)]
@@ -330,7 +329,7 @@ def _locate(value: Any, chain: Sequence[tuple[str, str]], path: str) -> Iterator
 
 
 def in_users_code(error: BaseException) -> bool:
-    """Return whether the traceback has a file outside of this package, Python and the installed packages."""
+    """Return whether the traceback contains a file other than those of this package, Python and installed packages."""
     known = [Path(__file__).parent, *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib"))]
     files = [Path(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__)]
     return any(file.is_file() and not any(file.is_relative_to(each) for each in known) for file in files)

@@ -1,8 +1,8 @@
 """Exchange tensors between the processes (ranks) of a distributed run. With one process, nothing is exchanged.
 
-:func:`gather` and the reductions have gradients, which the collectives of torch.distributed lack. These are gradients
-of the sum of all ranks' losses. If every rank computes the same global loss, the sum is `world_size` times that loss.
-DistributedDataParallel averages gradients over the ranks, so that the result is exact.
+:func:`gather` and the reductions have gradients. A gradient is that of the sum of all ranks' losses.
+DistributedDataParallel then divides it by the number of ranks. If every rank computes the same global loss, the result
+is exactly the gradient of this loss.
 
 All ranks must call these functions in the same order. A tensor must require a gradient on all ranks or on none.
 """

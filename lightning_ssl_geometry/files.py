@@ -15,8 +15,8 @@ from uuid import uuid4
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file for writing. At the end of the `with` block, rename it to `path`.
 
-    So a reader sees the complete old or the complete new file. If the block raises an error, `path` does not change.
-    Missing folders are created.
+    So a reader sees either the complete old file or the complete new file. If the block raises an error, `path` does
+    not change. Missing folders are created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid4().hex}.part")
@@ -45,7 +45,7 @@ def append(path: Path, text: str) -> None:
 
 
 def set_aside(path: Path, why: str = "unreadable") -> Path:
-    """Rename a file such as `x.csv` to the first free name of `x.csv.{why}-1`, `x.csv.{why}-2`, ... and return it."""
+    """Rename a file to the first free name of `x.csv.{why}-1`, `x.csv.{why}-2`, ..., and return the new path."""
     number = 1
     while (aside := path.with_name(f"{path.name}.{why}-{number}")).exists():
         number += 1

@@ -53,12 +53,12 @@ def layer_outputs(
             None: only the network's output, under the name "output".
 
     Raises:
-        ValueError: If a submodule does not exist. When the function is called, if a layer is not called once or does
-            not return a tensor.
+        ValueError: If a submodule does not exist. The yielded function raises it if a layer is not called exactly once,
+            or does not return a tensor.
 
     >>> import torch
     >>> with layer_outputs(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), ["0"]) as run:
-    ...     print({name: z.shape for name, z in run(torch.ones(1, 3)).items()})
+    ... print({name: z.shape for name, z in run(torch.ones(1, 3)).items()})
     {'0': torch.Size([1, 2])}
     """
     if layers is None:
@@ -171,8 +171,7 @@ def check_settled(network: nn.Module, argument: str, result: str) -> None:
 def vectors(z: object, x: Tensor, argument: str) -> Tensor:
     """Check the output z of a network for x (N, ...), and return it.
 
-    A ValueError is raised if z is not a floating point tensor (N, D). `argument` is the name of the network in its
-    message.
+    A ValueError is raised if z is not a floating point tensor (N, D). Its message calls the network `argument`.
     """
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(x) or not z.is_floating_point():
         got = f"{tuple(z.shape)}, {z.dtype}" if isinstance(z, Tensor) else type(z).__name__

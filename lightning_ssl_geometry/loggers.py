@@ -18,7 +18,7 @@ from lightning_ssl_geometry.files import append, replacing, set_aside, unfinishe
 class ResumableCSVLogger(CSVLogger):
     """Lightning's CSVLogger, but metrics.csv survives kills and resumes.
 
-    Each row is appended as soon as it is logged. An existing metrics.csv is continued, and an incomplete last row is
+    A row that the Trainer logs is appended at once. An existing metrics.csv is continued, and an incomplete last row is
     removed. A file that is not a table is renamed to `metrics.csv.unreadable-1`. If the disk is full, the logger warns
     once and keeps the rows in memory until it can write them.
 
@@ -30,8 +30,8 @@ class ResumableCSVLogger(CSVLogger):
         name: Folder of this experiment's runs, within `save_dir`.
         version: Folder of this run, within `name`: a number or a name. None: the next free number.
         prefix: Text before the names of metrics.
-        flush_logs_every_n_steps: Write rows at steps that are a multiple of this number. Rows logged by the Trainer are
-            written at once.
+        flush_logs_every_n_steps: Rows that the Trainer does not log are appended at steps that are a multiple of this
+            number.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class ResumableCSVLogger(CSVLogger):
     def rewind(self, step: int, superseded: Path) -> None:
         """Move the rows logged after a checkpoint to the file `superseded`. Without such rows, the file is not created.
 
-        `step` is the number of batches trained at the checkpoint. Rows with this `step` or a later one are moved. A row
-        of exactly this step stays if it only has values of the stage "test".
+        `step` is the number of batches trained at the checkpoint. Rows of this step and of later steps are moved. A row
+        of exactly this step stays if all its values are from the stage "test".
         """
         self.experiment.rewind(step, superseded)
 
 
 class _Table(ExperimentWriter):
-    """Writer of metrics.csv. The inherited attribute `metrics` holds the rows that are not yet written."""
+    # The parent's `metrics` holds the rows that are not yet written.
 
     def __init__(self, log_dir: str) -> None:
         super().__init__(log_dir)

@@ -35,7 +35,7 @@ class Declared:
         quantity: What the value means.
         section: The section of the report. If the quantity has no section, it is the section of the class.
         diagnostic: Name of the class that computes the value.
-        key: The key of the quantity in `quantities` of that class.
+        key: The key of the value in the attribute `quantities` of that class.
         part: The part of the model, such as "layers_3": the rest of the logged name after the key.
         space: The tensor that the value is computed from, such as "h" or "h_image". Empty if there is none, or more
             than one.
@@ -59,7 +59,7 @@ class Declared:
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """The fields that identify the meaning. Explanations are left out, as their wording may change."""
+        """The fields that two values of the same meaning share. Explanations are left out."""
         if self.silent:
             return ("", self.key, "", "")  # its name alone
         quantity = self.quantity
@@ -68,7 +68,7 @@ class Declared:
 
     @property
     def in_words(self) -> str:
-        """The meaning as a text with title, unit and class."""
+        """The meaning of the value as a text with title, unit and class."""
         if self.silent:
             return "a result that nobody declares"
         where = f" of {_named(self.space)}" if self.space else ""
@@ -85,14 +85,14 @@ class Declared:
 
 
 def undeclared(name: str) -> Declared:
-    """Return an entry for a logged name that has no description since the run was resumed."""
+    """Return a description for a logged value that nobody has described since the run was resumed."""
     base = name.partition("/")[2] or name
     text = "Nobody declared what this log means in the latest part of the run."
     return Declared(quantity=Quantity(title=base, text=text), key=base, silent=True)
 
 
 def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join the descriptions of several callbacks. Raise a ValueError if they give a name different meanings."""
+    """Join the descriptions of several callbacks. Raise a ValueError if they give a logged name different meanings."""
     found: dict[str, Declared] = {}
     for manifest in manifests:
         for name, each in manifest.items():
@@ -102,9 +102,10 @@ def merged(*manifests: Mapping[str, Declared]) -> dict[str, Declared]:
 
 
 def resumed(earlier: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Declared]:
-    """Join the descriptions from before a resume with the current ones.
+    """Join the descriptions from before a resume (`earlier`) with the current descriptions (`now`).
 
-    If a meaning has changed, the current description is used, and its field `earlier` describes the old meaning.
+    If the meaning of a logged name has changed, its description is the current one. The attribute `earlier` of this
+    description then contains the description from before the resume.
     """
     found = dict(earlier)
     for name, each in now.items():
@@ -128,7 +129,7 @@ def written(manifest: Mapping[str, Declared]) -> str:
 
 
 def read_manifest(text: str) -> tuple[dict[str, Declared], list[str]]:
-    """Read the descriptions from JSON. Return them, and a list of sentences about malformed ones, which are left out.
+    """Read the descriptions from JSON. Return the valid descriptions, and sentences about the malformed ones.
 
     A ValueError is raised if the text is not a JSON object, and a RecursionError if it is nested too deeply.
     """

@@ -135,14 +135,15 @@ class Quantity:
         bounds: Least and largest possible value. None: no bound.
         cap: The largest possible value, computed from the data's size, such as "min(V * N, D)" for N samples, V views
             and D dimensions of the observed tensor. P is the number of dimensions of z.
-        null: Key of the result that is this result's value for data without structure.
+        null: Key of another result: the value that this result has for data without structure.
         invariances: Transformations of the observed vectors that do not change the value.
         comparable: Settings in which models may differ while their values remain comparable.
         better: Whether "low" or "high" values are better. None: neither.
         percent: Whether to show the value in percent.
         chart: Axes shared with other results. None: axes of its own.
         label: Name of the result's line on a shared chart.
-        baseline: Whether the value is that of data without structure. It is drawn as a grey dotted line.
+        baseline: Whether the value is what another result has for data without structure. It is drawn as a grey dotted
+            line.
         picture: How the result is drawn. None: a scalar as "line", (K,) as "profile", (A, B) as "matrix".
         xlabel: Label of the horizontal axis of a profile.
         remark: A sentence about this run. Names in braces stand for other results of the diagnostic, such as "Fitted to
@@ -206,7 +207,7 @@ class Quantity:
 def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantity] | None:
     """Return the key and the Quantity of a result in `quantities`, or None if there is none.
 
-    If there is no key `rank_layers_3`, return the key `rank` and its Quantity if this Quantity has `parts`.
+    A key such as `rank_layers_3` is also found under `rank` if the Quantity of `rank` has `parts`.
     """
     if key in quantities:
         return key, quantities[key]

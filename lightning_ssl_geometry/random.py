@@ -25,7 +25,7 @@ def counter_hash(*counters: Tensor | int) -> Tensor:
     """Return pseudo-random 64-bit integers that are a function of the given integers.
 
     Args:
-        counters: One or more integers or int64 tensors. The tensors are broadcast. The order matters.
+        counters: One or more integers or int64 tensors. The tensors are broadcast. The order of the counters matters.
 
     Returns:
         An int64 tensor of the broadcast shape, uniform over all of int64, on the tensors' device.
@@ -52,7 +52,7 @@ def counter_uniform(*counters: Tensor | int, size: int) -> Tensor:
     """Return pseudo-random numbers, uniform on [0, 1), that are a function of the given integers.
 
     Args:
-        counters: One or more integers or int64 tensors. The tensors are broadcast. The order matters.
+        counters: One or more integers or int64 tensors. The tensors are broadcast. The order of the counters matters.
         size: Number of draws for each element of the broadcast tensors.
 
     Returns:
@@ -113,7 +113,7 @@ def generalized_normal(
     .. math:: p(x) \propto \exp(-|(x - m) / s|^p), \quad \mathrm{low} \le x \le \mathrm{high}
 
     p = 2 is the normal distribution with standard deviation :math:`s / \sqrt 2`, p = 1 the Laplace distribution with
-    scale s. More than 59 % of the proposals are accepted, for every p, scale and interval.
+    scale s.
 
     Args:
         mean: m (N, d), finite, in [low, high].
@@ -184,7 +184,6 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
 
 
 def _propose(m: Tensor, s: Tensor, p: float, u: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """Return proposals (n,) for :func:`generalized_normal`, and whether each is accepted. u (n, 2) is uniform."""
     # The envelope of y = |x - m| / s is 1 for y <= 1, and exp(-1 - p (y - 1)) beyond: the tangent of -y^p at 1.
     below, above = (_envelope_mass(side / s, p) for side in (m - low, high - m))
     t = u[:, 0] * (below + above) - below
@@ -199,7 +198,6 @@ def _envelope_mass(y: Tensor, p: float) -> Tensor:
 
 
 def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
-    """Draw 1 - w (N,) for the cosine w in :func:`von_mises_fisher`, by the algorithm of Wood (1994)."""
     b = (dim - 1) / (2 * kappa + (4 * kappa.square() + (dim - 1) ** 2).sqrt())
     q = 2 * b / (1 + b)  # 1 - x_0 of Wood; b is Wood's b
 
@@ -218,11 +216,7 @@ def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
 
 
 def _reject(kept: Tensor, pending: Tensor, attempt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-    """For each index in `pending`, write the first accepted draw to `kept` at this index.
-
-    `attempt(rows, numbers)` makes one draw for each pair of an index and the number of the attempt. It returns the
-    draws and whether each is accepted.
-    """
+    # `attempt(rows, numbers)` makes one draw per row and number of the attempt, and says whether it is accepted.
     # Every pass doubles the attempts per pending element: few passes, since each waits for the GPU.
     start, width = 0, 1
     while len(pending):

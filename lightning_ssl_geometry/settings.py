@@ -20,12 +20,12 @@ _OF_A_CONSTRUCTOR = re.compile(
 def passed_on(function: _Function) -> _Function:
     """Decorate a constructor so that jsonargparse finds the defaults and descriptions of its `**settings`.
 
-    At run time, the annotation `Unpack[...]` is replaced by `Any`. jsonargparse then reads the constructor that takes
-    the settings. With `Unpack[...]`, jsonargparse would read only their names, which the attribute `accepts` keeps.
+    The annotation `Unpack[...]` is replaced by `Any`. jsonargparse then reads the constructor that takes the settings,
+    in place of the annotation. The attribute `accepts` keeps the names of the settings.
 
     >>> from typing import TypedDict, Unpack
     >>> class Settings(TypedDict, total=False):
-    ...     width: float
+    ... width: float
     >>> @passed_on
     ... def area(height: float, **settings: Unpack[Settings]) -> float: ...
     >>> area.__annotations__["settings"]
@@ -41,11 +41,11 @@ def passed_on(function: _Function) -> _Function:
 def names_its_class(constructor: _Function) -> _Function:
     """Decorate a constructor, so that the error of an unknown keyword names the class that the user called.
 
-    Python's own error names the constructor that got the keyword last: that of a parent, or of a part of the object.
+    Python's own error may name the constructor of a parent, or of a part of the object.
 
     >>> class Base:
-    ...     @names_its_class
-    ...     def __init__(self, width=1.0): ...
+    ... @names_its_class
+    ... def __init__(self, width=1.0): ...
     >>> class Square(Base): ...
     >>> Square(widht=2.0)
     Traceback (most recent call last):
@@ -71,7 +71,6 @@ def names_its_class(constructor: _Function) -> _Function:
 
 
 def _accepted(kind: type) -> list[str]:
-    """List the keywords of a constructor, with those that the annotations of its and its parents' `**` accept."""
     names: list[str] = []
     for each in kind.__mro__:
         if constructor := vars(each).get("__init__"):
@@ -85,7 +84,7 @@ def _accepted(kind: type) -> list[str]:
 
 
 def _keys(unpacked: Any) -> list[str]:
-    """List the keys of the TypedDict in an annotation `Unpack[...]`; [] for another annotation."""
+    # [] if the annotation is not `Unpack[...]`
     return [name for each in getattr(unpacked, "__args__", ()) for name in getattr(each, "__annotations__", ())]
 
 

@@ -1,4 +1,4 @@
-"""ImageDataModule: all images are in one uint8 tensor, and views are made on the training device."""
+"""ImageDataModule, which keeps all images in one uint8 tensor and makes views on the training device."""
 
 __all__ = [
     "ImageDataModule",
@@ -37,9 +37,8 @@ class Images(NamedTuple):
         label: int64 (M,); None for a data set without labels.
         coarse_label: int64 (M,), the superclasses; None if the data set has none.
         rows: int64 (N,), positions of this set's images among the M images. None: all images belong to the set.
-        box: Integers (M, 4): top, left, bottom (exclusive) and right (exclusive), in pixels, of a cell in a larger
-            black image. Each image is placed in its cell, and the black pixels count for `mean` and `std`. None: images
-            are not placed.
+        box: Integers (M, 4), the cell of each image in a larger black image: top, left, bottom and right in pixels.
+            Bottom and right are exclusive. `mean` and `std` include the black pixels. None: images are not placed.
     """
 
     image: Tensor
@@ -82,10 +81,10 @@ class ImageSettings(ViewSettings, total=False):
 class ImageDataModule(ResumableDataModule):
     """Base class of the image data sets. A subclass implements :meth:`load`.
 
-    Training batches have `views`. Validation and test batches have `views`, equal in every epoch, and `image`, the
-    images without augmentation. All batches have `index`, the position in the published training or test set, or in the
-    whole set if no test set was published. Batches have `label` if there are labels, and `box` if images are placed in
-    a cell of a larger image (see :class:`Images`). The attributes are set by `setup`.
+    All batches have `views`. Validation and test batches have the same views in every epoch. They also have `image`,
+    the images without augmentation. `index` is the position of an image in the published training or test set. If no
+    test set was published, it is the position in the whole set. Batches have `label` if the images have labels. They
+    have `box` if the images are placed in larger images (see :class:`Images`). The method `setup` sets the attributes.
 
     Images are resized and views are made on the training device, without worker processes. A view depends only on (seed
     of the views, epoch, index, number of the view).
@@ -111,8 +110,8 @@ class ImageDataModule(ResumableDataModule):
         std: (C,), standard deviation of these pixels.
 
     Raises:
-        ValueError: If an argument is out of range. In `setup`, if there is only one class, or there are too few samples
-            for `subset` or `val_fraction`. When a loader is made, if its set is empty.
+        ValueError: If an argument is out of range. `setup` raises it if there is only one class, or if there are too
+            few samples for `subset` or `val_fraction`. A loader raises it if its set is empty.
     """
 
     num_classes: int
@@ -155,7 +154,7 @@ class ImageDataModule(ResumableDataModule):
         """Read and return the images, their labels and the names of the classes."""
 
     def setup(self, stage: str | None = None) -> None:
-        """Read the images and split them into training, validation and test set, once."""
+        """Read the images and split them into training, validation and test sets. Later calls do nothing."""
         if self._images:
             return
         source = self.load()
@@ -180,7 +179,7 @@ class ImageDataModule(ResumableDataModule):
         self._images = {"train": source.train, "val": source.train, "test": source.test}
 
     def training_loader(self) -> BatchLoader:
-        """Make the training loader. It is shuffled in each epoch, except with `overfit_batches`."""
+        """Make the training loader. It shuffles the samples in each epoch, except with `overfit_batches`."""
         return self._loader("train", augmented=True, shuffle=not self._overfits, drop_last=self.drop_last)
 
     def val_dataloader(self) -> BatchLoader | list[BatchLoader]:
@@ -261,9 +260,9 @@ class _Slices:
 
 
 def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split the numbers from 0 to n - 1 at random. Return training and test numbers, each sorted.
+    """Split the positions 0 to n - 1 at random. Return the training positions and the test positions, each sorted.
 
-    `test_fraction` is the fraction of test numbers, in (0, 1). If one part is empty, a ValueError is raised.
+    `test_fraction`, in (0, 1), is the fraction of test positions. A ValueError is raised if a part is empty.
     """
     held_out = round(test_fraction * n)
     if not 0 < held_out < n:
@@ -286,7 +285,6 @@ def _recolour(image: Tensor, channels: int | None) -> Tensor:
 
 
 def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> tuple[Tensor, Tensor]:
-    """Return each channel's mean and standard deviation in [0, 1]. `around` black pixels are added to each image."""
     value = torch.arange(256, dtype=torch.float64) / 255
     counts: Tensor = torch.zeros((), dtype=torch.float64)
     for chunk in rows.split(4096):

@@ -28,22 +28,23 @@ class ClusterDataModule(SyntheticDataModule):
     A view T(x_i) adds the noise alpha_i orthogonal to M (Calder & Lee 2025, Sec. 4.2, Eq. 16). M is the span of the
     first `manifold_dim` coordinates.
 
-    Batches have `views` (two tensors (N, D) for N points), `label` (the cluster) and `index`. Validation and test
-    batches also have `image`, the points x. All splits have the same points. Points depend only on (seed, index), and
-    noise only on (seed, epoch, position in the epoch, view).
+    Batches have two `views` (N, D) of N points, their `index`, and `label`, which is the cluster. Validation and test
+    batches also have `image`, the points x. All splits have the same points. Points depend only on (seed, index). Noise
+    depends only on (seed, epoch, position in the epoch, view).
 
     Args:
         centers: "collinear": on the first axis, `spacing` apart and symmetric about 0, such as -3, -1, 1, 3 in Fig. 5
-            of the paper. "orthogonal": each on its own axis, at distance `spacing` from 0, as in the theorems of the
-            same section. A list gives the centres, with `manifold_dim` coordinates each.
-        clusters: Number of clusters. None: 4 for "collinear", `manifold_dim` for "orthogonal", the length of a list.
+            of the paper. "orthogonal": each on its own axis, at distance `spacing` from 0, as in the paper's theorems.
+            A list gives the centres, with `manifold_dim` coordinates each.
+        clusters: Number of clusters. None: 4 for "collinear", `manifold_dim` for "orthogonal", or the length of the
+            list.
         dim: D, the number of coordinates of a point.
         manifold_dim: Dimension of M. It must be less than `dim` if there is noise.
         points_per_cluster: Number of points of every cluster, or a list with one number per cluster, each >= 1.
-        spacing: Distance between neighbouring collinear centres, or between an orthogonal centre and 0; > 0.
-        spread: epsilon is uniform on [-`spread`, `spread`] in each coordinate of M; >= 0. The delta of the paper's
-            theorems is the largest possible |epsilon|, `spread` sqrt(`manifold_dim`).
-        noise: alpha is uniform on [-`noise`, `noise`] in each coordinate orthogonal to M; >= 0.
+        spacing: Distance > 0 between neighbouring collinear centres, or between an orthogonal centre and 0.
+        spread: At least 0. epsilon is uniform on [-`spread`, `spread`] in each coordinate of M. The paper's delta, the
+            largest possible |epsilon|, is `spread` sqrt(`manifold_dim`).
+        noise: At least 0. alpha is uniform on [-`noise`, `noise`] in each coordinate orthogonal to M.
         batch_size: Points per process and step. None: every step has all points in order, as gradient flow needs.
         passes: How often an epoch goes through all points, each time in a new order. With `batch_size=None`, it is the
             number of steps in an epoch.
@@ -57,8 +58,8 @@ class ClusterDataModule(SyntheticDataModule):
         class_names: "0", "1" and so on.
 
     Raises:
-        ValueError: If an argument is out of range or contradicts another one. When the training loader is made with
-            `batch_size=None`, if the number of points is not a multiple of the number of processes.
+        ValueError: If an argument is out of range or contradicts another one. With `batch_size=None`, the training
+            loader raises it if the number of points is not a multiple of the number of processes.
 
     >>> ClusterDataModule(points_per_cluster=2, spread=0.0).points[:, 0].tolist()
     [-3.0, -3.0, -1.0, -1.0, 1.0, 1.0, 3.0, 3.0]
@@ -116,7 +117,7 @@ class ClusterDataModule(SyntheticDataModule):
         return super().training_loader()
 
     def unaugmented_dataloader(self, split: Split) -> BatchLoader:
-        """Make a loader of all points in order. `image` is without noise. All splits have the same points."""
+        """Make a loader of all points in order, without noise. All splits have the same points."""
         if self._all_points:
             self.batch_size = len(self.points)
         return super().unaugmented_dataloader("val" if split == "train" else split)

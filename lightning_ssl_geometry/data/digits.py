@@ -18,8 +18,8 @@ class DigitsDataModule(ImageDataModule):
     Args:
         batch_size: Samples per process.
         test_fraction: Fraction of the images to hold out as the test set, in (0, 1).
-        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (which also
-            draws the test set), `drop_last`, `image_size`.
+        **settings: `views`, `val_fraction`, `subset`, `channels`, `seed`, `drop_last` and `image_size` of
+            :class:`ImageDataModule`. `seed` also draws the test set.
 
     Raises:
         ValueError: If an argument is out of range.

@@ -30,10 +30,10 @@ class ImageFolderDataModule(ImageDataModule):
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
         test_fraction: Fraction of the images to hold out if the folder has no test set, in (0, 1]. Use 1 for a network
-            that is not trained: all images are then the test set and determine `mean` and `std`.
+            that is not trained. Then all images are in the test set, and `mean` and `std` are computed from them.
         cache: Folder for the decoded images. Two data sets must not share this folder. None: `root`.
-        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed` (which also
-            draws the test set), `drop_last`.
+        **settings: `views`, `val_fraction`, `subset`, `channels`, `seed` and `drop_last` of :class:`ImageDataModule`.
+            `seed` also draws the test set.
 
     Raises:
         ValueError: If an argument is out of range, if the folder has no images or only one class, if a file is not an

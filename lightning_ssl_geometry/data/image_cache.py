@@ -41,10 +41,10 @@ def content_key(root: Path, files: list[Path], *also: Any) -> str:
 
 
 def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> Tensor:
-    """Return the images in the file `path`, memory-mapped. If the file is not up to date, write it first.
+    """Return the images in the file `path`, memory-mapped. If the file was not written with this `key`, write it first.
 
-    The file is up to date if it was written with the same `key`, a result of :func:`content_key`. `decode` returns the
-    M images, uint8 (M, C, H, W). If the file cannot be written, the message of an OSError ends with `remedy`.
+    `key` is a result of :func:`content_key`. `decode` returns the M images, uint8 (M, C, H, W). If the file cannot be
+    written, an OSError is raised, and its message ends with `remedy`.
     """
     if (image := _load(path, key)) is None:
         _write(path, key, decode, remedy=remedy)
@@ -56,7 +56,8 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
     """Decode M files on all CPU cores. Return uint8 (M, 3, size, size) in the order of the files.
 
-    `decode_one` decodes a file to uint8 (3, size, size). If it fails, a ValueError names up to five such files.
+    `decode_one` decodes a file to uint8 (3, size, size). If it fails for some files, a ValueError names up to five of
+    them.
     """
     from rich.progress import track
 

@@ -22,7 +22,7 @@ class InvertibleMLP(nn.Module):
     The network follows the published code of Zimmermann et al., Contrastive Learning Inverts the Data Generating
     Process (2021). Entries of a matrix are uniform on [-1, 1], and its columns are then scaled to length 1. A matrix is
     used if its condition number is at most a threshold. The threshold is the `quantile` of the condition numbers of
-    `candidates` random matrices, by default the smallest one. The weights are not trained.
+    `candidates` random matrices. By default, it is the smallest of these numbers. The weights are not trained.
 
     The search takes about a second for d = 10, but minutes for d >= 32. If it fails, raise `quantile`.
 
@@ -106,7 +106,6 @@ def _conditioned(dim: int, tries: int, *, threshold: float, generator: torch.Gen
 
 
 def _matrices(dim: int, count: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield `count` random matrices with columns of length 1, in chunks (n, d, d)."""
     for start in range(0, count, _CHUNK):
         n = min(_CHUNK, count - start)
         matrix = 2 * torch.rand(n, dim, dim, dtype=torch.float64, generator=generator) - 1

@@ -19,19 +19,19 @@ from lightning_ssl_geometry.types import Batch
 
 
 class LatentDGPDataModule(SyntheticDataModule):
-    """Pairs of observations x = g(z), x~ = g(z~) of known latents. z~ has the content of z and another style.
+    """Pairs of observations x = g(z) and x~ = g(z~) of known latents z and z~.
 
-    The first `content_dim` dimensions of a latent are its content, the others its style. Batches have `views` (x, x~),
-    `latent` (z, z~) of shape (2, N, d) for N pairs, `content` (d,), true for content dimensions, and `index`.
-    Validation and test batches also have `image`, which is x. Observations have the precision of the Trainer. Latents
-    are float32.
+    The first `content_dim` dimensions of a latent are its content, and the others are its style. z~ has the content of
+    z, but another style. The `views` of a batch are x and x~. Its `latent` (2, N, d) holds z and z~ of N pairs. Its
+    `content` (d,) is true for content dimensions. It also has `index`, and in validation and test `image`, which is x.
+    Observations have the precision of the Trainer. Latents are float32.
 
-    Latents depend only on (seed, split, epoch, index), so training does not depend on the number of processes.
-    Validation and test sets are the same in every epoch, and with `overfit_batches` also the training set.
+    Latents depend only on (seed, split, epoch, index). Validation and test sets are the same in every epoch. With the
+    Trainer's `overfit_batches`, this also holds for the training set.
 
     Args:
         dim: d, dimension of the latents.
-        content_dim: d_c: the first d_c dimensions are content.
+        content_dim: d_c, the number of content dimensions.
         mixing: g, a network that maps latents (N, d) to observations (N, D) in float32. It is not trained, and is saved
             in checkpoints. All processes use the weights of the first process. None: `InvertibleMLP(dim, seed=seed)`.
         batch_size: Samples per process.
@@ -47,8 +47,8 @@ class LatentDGPDataModule(SyntheticDataModule):
         mixing: g. The default network has the method `inverse`.
 
     Raises:
-        ValueError: If an argument is out of range, or `mixing` does not map (1, d) to (1, D). In `setup`, if an epoch
-            has only one pair, so that there are no negatives.
+        ValueError: If an argument is out of range, or `mixing` does not map (1, d) to (1, D). `setup` raises it if an
+            epoch has only one pair, because there are then no negatives.
     """
 
     @by_position(

@@ -45,41 +45,41 @@ class LatentSettings(TypedDict, total=False):
 class LatentProcess:
     r"""The distribution of anchors z and positives z~.
 
-    The distribution is that of Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning,
-    2022), Sec. 4.1, on the spaces of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process,
-    2021). The first `content_dim` dimensions are content, the others style. Anchors follow a marginal p(z). Positives
-    follow a conditional p(z~ | z). By default, the conditional keeps the content exactly.
+    The first `content_dim` dimensions are content, and the others are style. Anchors follow a marginal p(z). Positives
+    follow a conditional p(z~ | z). By default, a positive has exactly the content of its anchor. The distribution is
+    that of Rusak et al. (Content suppresses style: dimensionality collapse in contrastive learning, 2022), Sec. 4.1.
+    The spaces are those of Zimmermann et al. (Contrastive Learning Inverts the Data Generating Process, 2021).
 
-    - box, :math:`[0, 1]^d`: the marginal is uniform, or normal or Laplace about 0.5. Marginal and conditional are
+    - The box is :math:`[0, 1]^d`. The marginal is uniform, or normal or Laplace about 0.5. Marginal and conditional are
       truncated to the box in each coordinate.
-    - unbounded, :math:`\mathbb R^d`: the marginal is normal or Laplace about 0.
-    - sphere, :math:`S^{d-1}`: the marginal is uniform, or normal or Laplace about 0 and then scaled to length 1. The
-      style :math:`z_s` moves on the sphere of radius :math:`|z_s|`. "von_mises_fisher" has the density
-      :math:`\exp(\kappa \langle z, \tilde z \rangle)` for z~ with the content of z. As a density of the style on its
-      sphere, it has the concentration :math:`\kappa |z_s|^2`. The other conditionals add noise to the style and scale
-      the result to the radius. If `content_scale` is not 0, they add noise to all dimensions and scale the result to
-      length 1.
+    - The unbounded space is :math:`\mathbb R^d`. The marginal is normal or Laplace about 0.
+    - The sphere is :math:`S^{d-1}`. The marginal is uniform, or normal or Laplace about 0 and then scaled to length 1.
+
+    On the sphere, the conditional depends on `content_scale`. If it is 0, the style :math:`z_s` keeps its length
+    :math:`|z_s|`. Then "von_mises_fisher" has the density :math:`\exp(\kappa \langle z, \tilde z \rangle)`. So the
+    direction of the style has the concentration :math:`\kappa |z_s|^2`. Other conditionals add noise to the style, and
+    scale it back to its length. If `content_scale` is not 0, noise is added to all dimensions, and the result is scaled
+    to length 1.
 
     The scale of "normal" is the standard deviation before truncation. The scale of "laplace" is b in the density
     :math:`\exp(-|x| / b)`. The scale of "generalized_normal" is s in the density :math:`\exp(-(|x| / s)^p)`.
 
     Args:
         dim: d, the number of dimensions.
-        content_dim: d_c, in [0, d]. With d, positives equal anchors if `content_scale` is 0.
+        content_dim: d_c, the number of content dimensions, in [0, d].
         space: "box", "sphere" or "unbounded".
         marginal: "uniform" (not in the unbounded space), "normal" or "laplace".
         marginal_scale: Scale of the marginal, > 0: a number, or d numbers. Not used for "uniform".
-        conditional: "normal", "laplace", "generalized_normal", or on the sphere also "von_mises_fisher".
+        conditional: "normal", "laplace" or "generalized_normal". On the sphere, also "von_mises_fisher".
         style_scale: Scale of the conditional for the style, >= 0: a number, or d - d_c numbers.
         content_scale: Scale of the conditional for the content, >= 0: a number, or d_c numbers. 0 keeps the content
-            exactly, and is required for "von_mises_fisher".
+            exactly. "von_mises_fisher" requires 0.
         p: Shape of "generalized_normal", >= 1.
         concentration: kappa >= 0 of "von_mises_fisher".
 
     Raises:
         ValueError: If an argument has a wrong value, type or length, or if the space does not have this distribution.
-            On the sphere, if the content is exact and there is only one style dimension, because the style then cannot
-            change.
+            It is also raised on the sphere for one style dimension with `content_scale` 0. This style could not change.
     """
 
     dim: int
@@ -183,7 +183,7 @@ class LatentProcess:
 
 
 def _shape(law: Marginal | Conditional, p: float) -> tuple[float, float]:
-    """Return the shape p and the factor s / scale with which :func:`generalized_normal` draws from `law`."""
+    # The shape p and the factor s / scale of :func:`generalized_normal`.
     return {"normal": (2.0, math.sqrt(2)), "laplace": (1.0, 1.0)}.get(law, (p, 1.0))
 
 

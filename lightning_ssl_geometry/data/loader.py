@@ -16,9 +16,9 @@ from lightning_ssl_geometry.random import counter_hash
 class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sampler of another class
     """Yields this process's part of each global batch, as a tensor of positions in the data set.
 
-    The order of the positions depends only on (seed, epoch). A global batch is a slice of this order, and rank r takes
-    every `world_size`-th position of the slice, from the r-th on. So 1 process with batch size 8 and 2 processes with
-    batch size 4 see the same global batches. No position is repeated. Without `drop_last`, the batches have nearly
+    The order of the positions depends only on (seed, epoch). A global batch is a slice of this order. Rank r takes
+    every `world_size`-th position of the slice, beginning with the r-th. So 1 process with batch size 8 and 2 processes
+    with batch size 4 see the same global batches. No position is repeated. Without `drop_last`, the batches have nearly
     equal sizes.
 
     Args:
@@ -79,7 +79,7 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
         super().set_epoch(epoch - self._lag)
 
     def recount(self, epoch: int) -> None:
-        """Change the number of the current epoch to `epoch`. Later epochs are numbered from there."""
+        """Give the current epoch the number `epoch`, and count later epochs from there."""
         self._lag += self.epoch - epoch
         self.epoch = epoch
 
@@ -138,7 +138,7 @@ class BatchLoader:
         return {"epoch": self._epoch, "batches": self._trained() if self._resumed_at is None else self._resumed_at}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Let the next pass continue a saved epoch, or begin the next epoch if the Trainer counts it as complete."""
+        """Continue the saved epoch in the next pass. If the Trainer counts this epoch as complete, begin a new one."""
         self._epoch, self._resumed_at = state_dict["epoch"], state_dict["batches"]
         self._handed = self._resumed_at if self._resumed_at < len(self) else 0
 

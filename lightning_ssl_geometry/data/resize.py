@@ -11,8 +11,8 @@ from lightning_ssl_geometry.checks import shaped
 def fit(image: Tensor, size: int | None) -> Tensor:
     """Resize or pad uint8 images (N, C, H, W) to (N, C, size, size). If `size` is None, return them unchanged.
 
-    An axis longer than `size` is resized. A shorter axis is padded with zeros on both sides. If their number is odd,
-    there is one more at the bottom or right.
+    An axis longer than `size` is resized. A shorter axis is padded with zeros on both sides. If the number of zeros is
+    odd, the bottom or right side has one more.
     """
     if size is None or image.shape[2:] == (size, size):
         return image
@@ -28,8 +28,8 @@ def fit(image: Tensor, size: int | None) -> Tensor:
 def place(image: Tensor, box: Tensor, height: int, width: int) -> Tensor:
     """Place images (N, C, h, w) on black images (N, C, height, width), each in the middle of its box.
 
-    `box` is int64 (N, 4): top, left, bottom (exclusive) and right (exclusive) in pixels. If the free space in a box is
-    odd, one more pixel is free at the bottom or right.
+    `box` is int64 (N, 4): top, left, bottom and right in pixels. Bottom and right are exclusive. If two opposite
+    margins cannot be equal, the bottom or right margin has one more pixel.
     """
     n, c, h, w = image.shape
     top, left, bottom, right = box.unbind(1)

@@ -110,8 +110,8 @@ def _renamed(old: Callable[[Any, Split], BatchLoader]) -> Callable[[Any, Split],
 class SyntheticDataModule(ResumableDataModule):
     """Base class of DataModules whose samples are computed on the training device, in `on_after_batch_transfer`.
 
-    A loader yields batches with `index` (positions in a split), `split`, `epoch` and `clean` (true: without
-    augmentation), but without samples.
+    A loader yields batches without samples. They have `index` (the positions in a split), `split`, `epoch` and `clean`.
+    If `clean` is true, the samples get no augmentation.
     """
 
     @abstractmethod
@@ -131,7 +131,7 @@ class SyntheticDataModule(ResumableDataModule):
         return self._batches(_Positions(split, clean=True), self.size(split))
 
     def training_loader(self) -> BatchLoader:
-        """Make the training loader. Every epoch has new samples, except with `overfit_batches`."""
+        """Make the training loader. Every epoch has new samples, except with the Trainer's `overfit_batches`."""
         return self._batches(_Positions("train", clean=False), self.size("train"), drop_last=True)
 
 

@@ -26,8 +26,8 @@ class ShiftedMNISTDataModule(ImageDataModule):
 
     The defaults, 3 x 3 cells of 28 x 28 pixels, are the data of Koyama, Minami, Miyato & Gal, Contrastive
     Representation Learning with Trainable Augmentation Channel (2021). The cell of a digit is drawn uniformly. It
-    depends only on (seed, training or test set, index). Batches have `box`: top, left, bottom (exclusive) and right
-    (exclusive) of the cell, in pixels. `mean` and `std` include the black pixels.
+    depends only on (seed, training or test set, index). Batches have `box` (N, 4), the cells: top, left, bottom and
+    right in pixels. Bottom and right are exclusive. `mean` and `std` include the black pixels.
 
     Args:
         root: The folder that contains `MNIST/raw`. Not used for "digits".
@@ -37,10 +37,10 @@ class ShiftedMNISTDataModule(ImageDataModule):
         canvas: Height and width of a canvas in pixels. The grid is in its middle. None: `grid` x `cell`.
         batch_size: Samples per process.
         views: Makes the views from (image, index, epoch, mean, std). None: one view, the normalised image.
-        seed: Seed of the cells, the subset, the validation samples and the order, and of the test set of "digits".
+        seed: Seed of the cells, the subset, the validation samples, the order, and the test set of "digits".
         download: Whether to download MNIST's files if they are missing.
         test_fraction: Fraction of "digits" to hold out as the test set, in (0, 1). Not used for "mnist".
-        **settings: Those of :class:`ImageDataModule`: `val_fraction`, `subset`, `channels`, `drop_last`.
+        **settings: `val_fraction`, `subset`, `channels` and `drop_last` of :class:`ImageDataModule`.
 
     Raises:
         ValueError: If an argument is out of range, if a file of MNIST is not as published, if a cell is too small for a

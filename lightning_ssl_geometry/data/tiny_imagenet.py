@@ -27,10 +27,10 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     """Tiny ImageNet: 100,000 training and 10,000 test images in colour, 64 x 64 pixels, 200 classes.
 
     `root` contains the published folder `tiny-imagenet-200`. The published test set has no labels. Therefore the test
-    set here is the published validation set, and `val_fraction` is held out of the training set. Labels follow the
-    sorted WordNet identifiers. A class name is the first word of its line in `words.txt`. All images are decoded once
-    into the file `tiny-imagenet-200/.ssl_geometry-64.pt` (1.4 GB). An interrupted download is continued, and the
-    archive is kept. The arguments are those of :class:`TorchvisionDataModule`.
+    set here is the published validation set. The fraction `val_fraction` of the training set is for validation. Labels
+    are in the order of the WordNet identifiers. A class name is the first word of its line in `words.txt`. All images
+    are decoded once into the file `tiny-imagenet-200/.ssl_geometry-64.pt` (1.4 GB). An interrupted download is
+    continued, and the archive is kept. The arguments are those of :class:`TorchvisionDataModule`.
 
     Raises:
         ValueError: If a setting is out of range, if the archive has a wrong checksum or a file outside its folder, or
@@ -164,7 +164,7 @@ def _download(url: str, path: Path, md5: str) -> None:
 
 
 def _open(url: str, part: Path) -> Any:
-    """Request the bytes that `part` lacks. If the response does not have the status 206, it is the whole file."""
+    # The response holds the bytes that `part` lacks. If its status is not 206, it holds the whole file.
     start = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "lightning_ssl_geometry"}
     try:

@@ -17,8 +17,8 @@ class TorchvisionDataModule(ImageDataModule):
         root: The folder that contains the folder of the data set, as in torchvision.
         batch_size: Samples per process.
         download: Whether to download the files if they are missing.
-        **settings: Those of :class:`ImageDataModule`: `views`, `val_fraction`, `subset`, `channels`, `seed`,
-            `drop_last`, `image_size`.
+        **settings: `views`, `val_fraction`, `subset`, `channels`, `seed`, `drop_last` and `image_size` of
+            :class:`ImageDataModule`.
 
     Raises:
         ValueError: If a setting is out of range, or a file is not as published.

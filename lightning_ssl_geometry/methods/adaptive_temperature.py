@@ -36,9 +36,9 @@ class AdaptiveTemperatureModule(SSLModule):
         projector: Maps h (N, D) to z (N, P).
         loss: Maps (z1, z2), each (N, P), to a scalar. None: Eq. 1 of Rusak et al. for unnormalised embeddings,
             `InfoNCELoss(1.0, form="RUSAK", normalize=False, similarity="distance")`.
-        standardize: Give each dimension of z mean 0 and variance 1 over both views of the batch, by an `nn.BatchNorm1d`
-            without weights. With several processes, also set the Trainer's `sync_batchnorm`.
-        temperature: Deprecated, as are all arguments up to `mode`. Pass them to `InfoNCELoss` as `loss` instead.
+        standardize: Whether to give each dimension of z mean 0 and variance 1 over both views of the batch, by an
+            `nn.BatchNorm1d` without weights. With several processes, also set the Trainer's `sync_batchnorm`.
+        temperature: Deprecated, like all arguments up to `mode`. Pass these arguments to the `InfoNCELoss` in `loss`.
         normalize: Deprecated.
         similarity: Deprecated.
         p: Deprecated.
@@ -47,11 +47,11 @@ class AdaptiveTemperatureModule(SSLModule):
         negatives: Deprecated.
         include_self: Deprecated.
         mode: Deprecated.
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
+        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
         ValueError: If an argument is not valid, if the projector has no linear layer for `standardize`, or if a
-            deprecated argument is given with `loss`. In a step, if a batch does not have two views.
+            deprecated argument is given with `loss`. A step raises it if a batch does not have two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=RUSAK)}

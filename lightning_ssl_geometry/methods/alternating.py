@@ -50,11 +50,11 @@ class AlternatingModule(SSLModule):
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
+        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
-        ValueError: If an argument is not valid. When training begins, if several processes use another strategy than
-            DDP, or if a scheduler needs a metric.
+        ValueError: If an argument is not valid. It is raised when training begins if several processes use another
+            strategy than DDP, or if a scheduler needs a metric.
     """
 
     @passed_on
@@ -67,7 +67,7 @@ class AlternatingModule(SSLModule):
         """Return one :class:`Part` for each optimizer, in the order of the optimizer steps."""
 
     def take_step(self, loss: Tensor, place: int) -> None:
-        """Take an optimizer step to lower a loss, with the optimizer of `parts()[place]`."""
+        """Take a step of the optimizer of `parts()[place]` to lower a loss."""
         optimizer = self._optimizers[place]
         self._backward(loss, optimizer)
         if place == 0:
@@ -77,7 +77,7 @@ class AlternatingModule(SSLModule):
             self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
 
     def step_schedulers(self) -> None:
-        """Step the schedulers per batch and, after the last batch of an epoch, the schedulers per epoch."""
+        """Step the per-batch schedulers. After the last batch of an epoch, also step the per-epoch schedulers."""
         # Lightning saves no checkpoint before this, because `descend` is part of the training step.
         ended = ("step", "epoch") if self.trainer.is_last_batch else ("step",)
         for interval in ended:

@@ -32,8 +32,8 @@ POLICY_QUANTITIES = {
 def log_probabilities(policy: nn.Module | None, image: Tensor, members: int) -> Tensor:
     """Return log P(T | X), (N, K), of N images X and K = `members` augmentations T, in at least float32.
 
-    `policy` maps images (N, C, H, W) to logits (N, K). With None, the distribution is uniform. Logits that have a wrong
-    shape or are not finite (checked on the CPU only) raise a ValueError.
+    `policy` maps images (N, C, H, W) to logits (N, K). With None, the distribution is uniform. A ValueError is raised
+    if the logits have a wrong shape. On the CPU, it is also raised if they are not finite.
     """
     if policy is None:
         return image.new_full((len(image), members), -math.log(members), dtype=torch.float32)

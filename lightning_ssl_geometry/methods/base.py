@@ -71,8 +71,8 @@ class SSLModule(L.LightningModule):
         lr_scheduler: Makes a scheduler that is stepped once per epoch. None: the method's own, or a linear warm-up and
             then a cosine to zero over all optimizer steps of the run.
         warmup_epochs: Length of the warm-up in epochs, a number >= 0. It must be 0 with an `lr_scheduler`.
-        exclude_norm_and_bias: Whether parameters with one axis (biases and weights of normalisation) have no weight
-            decay and, with timm's LARS, no trust ratio, as in SimCLR.
+        exclude_norm_and_bias: Whether biases and weights of normalisation (parameters with one axis) have no weight
+            decay, as in SimCLR. With timm's LARS, they also have no trust ratio.
 
     Raises:
         ValueError: If `backbone` or `projector` is not a module with a `forward`, or `warmup_epochs` is out of range.
@@ -122,11 +122,12 @@ class SSLModule(L.LightningModule):
         weights_only: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Build the module from `kwargs`, which must contain the networks, and load the weights of a checkpoint.
+        """Build the module from `kwargs`, and load the weights of a checkpoint.
 
-        Other arguments of the module come from the checkpoint, if their values are plain, such as numbers. By default,
-        the checkpoint cannot run code. `weights_only=False` loads as Lightning does, which can run code from the file:
-        use it for trusted files only. All other arguments of this method are Lightning's.
+        `kwargs` are arguments of the module, and must contain the networks. Missing arguments are taken from the
+        checkpoint if their values are plain, such as numbers. By default, no code from the checkpoint is run. With
+        `weights_only=False`, it may be run, so use this for trusted files only. The other arguments are those of
+        Lightning.
         """
         if weights_only is not False:
             weights_only = True  # Lightning's default for a URL is False
@@ -172,10 +173,11 @@ class SSLModule(L.LightningModule):
             ) from error
 
     def observe(self, batch: Batch) -> Observation:
-        """Return the entries of :meth:`step`, with detached tensors, and further entries for the diagnostics.
+        """Return the result of :meth:`step` with detached tensors, and add entries for the diagnostics.
 
-        The further entries are `encoder` (this module), `projector`, and the batch's `label`, `index` and other
-        `types.COLUMNS`. In eval mode, `views`, `image` and `h_image`, the representation of `image`, are added.
+        The added entries are `encoder` (this module), `projector`, and the batch's `label`, `index` and other
+        `types.COLUMNS`. In eval mode, `views`, `image` and `h_image` are also added. `h_image` is the representation of
+        `image`.
         """
         observation: Observation = {"encoder": self, "projector": self.projector, **self.step(batch)}
         for space in _SPACES:
@@ -198,7 +200,7 @@ class SSLModule(L.LightningModule):
         return observation
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Return :meth:`observe` of the batch, and log the loss as `train/loss`."""
+        """Return the observation of the batch, and log the loss as `train/loss`."""
         observation = self.descend(self.observe(batch), batch)
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
@@ -207,11 +209,11 @@ class SSLModule(L.LightningModule):
         return observation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Return :meth:`observe` of the batch, and log the loss as `val/loss`."""
+        """Return the observation of the batch, and log the loss as `val/loss`."""
         return self._evaluation_step(batch, "val")
 
     def test_step(self, batch: Batch, batch_idx: int) -> Observation:
-        """Return :meth:`observe` of the batch, and log the loss as `test/loss`."""
+        """Return the observation of the batch, and log the loss as `test/loss`."""
         return self._evaluation_step(batch, "test")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -264,11 +266,6 @@ class SSLModule(L.LightningModule):
         return [group for group in groups if group["params"]]
 
     def _uniform(self, batch: Batch, like: Tensor, size: int, *, seed: int, stream: tuple[int, ...] = ()) -> Tensor:
-        """Draw uniform numbers in [0, 1): `size` numbers for each row of `like`, on its device.
-
-        They depend only on the seed, the epoch (0 in evaluation), `stream` and the batch's `index`. If the batch has no
-        `index`, `torch.rand` draws them.
-        """
         if "index" not in batch:
             return torch.rand(len(like), size, device=like.device)
         epoch = self.current_epoch if self.training else 0

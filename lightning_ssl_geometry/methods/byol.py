@@ -33,13 +33,14 @@ from lightning_ssl_geometry.types import Batch, Observation
 
 
 class BYOLModule(SSLModule):
-    """BYOL with any backbone, projector and predictor. h and z are those of the online network.
+    """BYOL with any backbone, projector and predictor. The online network gives h and z.
 
     The attribute `target` is a torch `AveragedModel`, which starts as a copy of the online network. As in the official
     code, only weights are averaged. The target's batch norm takes its statistics from both views together.
 
     The momentum tau follows half a cosine from `momentum` to `final_momentum`, and is logged as `train/momentum`. On
-    ImageNet, Grill et al. 2020 start at 0.996 for 1000 epochs, 0.99 for 300 and 0.97 for 100.
+    ImageNet, Grill et al. 2020 start at 0.996 for runs of 1000 epochs, at 0.99 for 300 epochs, and at 0.97 for 100
+    epochs.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
@@ -48,12 +49,12 @@ class BYOLModule(SSLModule):
         momentum: tau at the first step, in [0, 1].
         final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper.
         loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar. None: the paper's loss.
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
+        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
-        ValueError: If an argument is not valid. When training begins, if weights are in half precision (mixed precision
-            is allowed), or if `final_momentum` differs from `momentum` and the length of the run is not known. In a
-            step, if a batch does not have two views, or the predictor does not map P to P.
+        ValueError: If an argument is not valid. It is raised when training begins if weights are in half precision
+            (mixed precision is allowed), or if `final_momentum` differs from `momentum` in a run of unknown length. A
+            step raises it if a batch does not have two views, or if the predictor does not map P to P.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {

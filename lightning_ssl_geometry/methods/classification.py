@@ -28,8 +28,8 @@ ACCURACY = replace(
 def classification(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the cross entropy over the samples of all processes, and the accuracy on this process, in [0, 1].
 
-    `logits` (V N, classes) are those of V views of N samples, one view after the other. The batch must have `label`
-    (N,). A missing label or a wrong shape raises a ValueError.
+    `logits` (V N, classes) belong to V views of N samples, one view after the other. The batch must have `label` (N,).
+    A ValueError is raised if there is no label or a shape is wrong.
     """
     if "label" not in batch:
         raise ValueError(f"Expected `label` in a batch for the classifier, but got {sorted(batch)}.")

@@ -41,10 +41,11 @@ class ContrastiveFlowModule(SSLModule):
     .. math:: h_i(x) = f_w(x) - f_{w(0)}(x) + r\, b_i, \quad z_i = h_i / \|h_i\| \qquad \text{or} \qquad z_i = p_i
 
     The points :math:`b_i` are random on the unit sphere, and depend only on (seed, index). With a network f, the first
-    formula holds (Eq. 17 of Calder & Lee 2025). It subtracts the network's initial output, so h starts at r b, and z
-    does not depend on the augmentation at the start. Without a network, the points :math:`p_i` are the parameters. They
-    start at b, and are projected onto the sphere after each step. Their gradient is multiplied by n, as if the neural
-    kernel were :math:`K_{ij} = n \delta_{ij} I`. If a batch has all points, the learning rate is sigma in Eq. 14, 15.
+    formula holds (Eq. 17 of Calder & Lee 2025). At the start, h is then r b, so z does not depend on the augmentation.
+    Without a network, the second formula holds, and the points :math:`p_i` are the parameters. They start at
+    :math:`b_i`, and are projected onto the sphere after each step. Their gradient is multiplied by n, as if the neural
+    kernel were :math:`K_{ij} = n \delta_{ij} I`. If a batch has all points, the learning rate is sigma in Eq. 14 and
+    15.
 
     In evaluation, `h_image` and `z_image` are h and z of the points without augmentation. The default optimizer is
     gradient descent with a constant learning rate of 0.1.
@@ -58,12 +59,12 @@ class ContrastiveFlowModule(SSLModule):
         radius: r > 0, the length of h at the start. With a larger r, the network takes longer to change z.
         bunching: Number in [0, 1). It is added to the first coordinate of each b before the projection onto the sphere.
         seed: Seed of the points b.
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `exclude_norm_and_bias`; `warmup_epochs`
-            must be 0.
+        **settings: `optimizer`, `lr_scheduler`, `exclude_norm_and_bias` and `warmup_epochs` of :class:`SSLModule`.
+            `warmup_epochs` must be 0.
 
     Raises:
-        ValueError: If an argument is not valid. In a step, if a batch does not have two views, if an `index` is not
-            below n, or if the network does not return (N, d).
+        ValueError: If an argument is not valid. A step raises it if a batch does not have two views, if an `index` is
+            not below n, or if the network does not return (N, d).
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=CALDER_LEE)}
@@ -118,7 +119,7 @@ class ContrastiveFlowModule(SSLModule):
         return observation
 
     def place(self, x: Tensor, index: Tensor) -> Tensor:
-        """Map samples x (N, ...) with indices `index` (N,) to h (N, d)."""
+        """Map N samples x (N, ...) and their `index` (N,) to h (N, d)."""
         if self.start is None:
             return self.backbone(index)
         moved = self.backbone(x)
@@ -130,7 +131,7 @@ class ContrastiveFlowModule(SSLModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """Take an optimizer step. If there is no network, project the points onto the sphere afterwards."""
+        """Take an optimizer step. A module without a network then projects its trained points onto the sphere."""
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure=optimizer_closure)
         if isinstance(self.backbone, _FreePoints):
             self.backbone.project()

@@ -43,13 +43,14 @@ _ENCODER_PHASE, _POLICY_PHASE = 1, 2  # apart from each other by (seed, epoch, p
 class CRLTACModule(AlternatingModule):
     """Train, on every batch, first an encoder and then a policy P(T | X) over a family of augmentations T.
 
-    Augmentations are applied to the batch's first view, and in validation to `image` if there is one. The views should
-    therefore be whole images, as in :class:`ShiftedMNISTDataModule`. The draws depend only on (seed, epoch, sample
-    index), with epoch 0 in validation. If a batch has no `index`, they use the global random state.
+    In training, augmentations are applied to the first view of a batch. In validation, they are applied to `image` if
+    the batch has it. The views should therefore be whole images, as in :class:`ShiftedMNISTDataModule`. The draws
+    depend only on (seed, epoch, sample index), with epoch 0 in validation. If a batch has no `index`, they use the
+    global random state.
 
-    In :meth:`step`, h (m, N, D) and z (m, N, P) belong to the m drawn augmentations. `h_image`, also the output of
-    `forward`, is the mean of f over P(T | X). `z_image` is the mean of the normalised embedding over P(T | X),
-    normalised again (Section 3.1 of Koyama et al. 2021). Running statistics of batch norm are updated in phase 1 only.
+    In :meth:`step`, h (m, N, D) and z (m, N, P) belong to the m drawn augmentations. `h_image` is the mean of f over
+    P(T | X), which `forward` returns. `z_image` is the mean of the normalised embedding over P(T | X), normalised again
+    (Section 3.1 of Koyama et al. 2021). Running statistics of batch norm are updated in phase 1 only.
     :class:`AlternatingModule` lists options of the Trainer that cannot be used.
 
     Args:
@@ -57,24 +58,24 @@ class CRLTACModule(AlternatingModule):
         projector: g, maps (M, D) to (M, P). The method normalises the output.
         family: The K augmentations T.
         policy: Maps images (N, C, H, W) to finite logits (N, K). None: P(T | X) stays uniform, as in SimCLR.
-        draws: m >= 2, the number of augmentations drawn for an image in each phase; 8 in the paper.
-        beta: Inverse temperature > 0, the factor of the cosine; 0.5 in the paper, 1 for plain MNIST.
-        entropy_weight: lambda >= 0; 0.0025 in the paper. Below 0.0001, the paper's policies often collapsed.
-        jensen: Apply Jensen's inequality to the numerator of Eq. 2, as in the paper's experiments.
+        draws: m >= 2, the number of augmentations drawn for an image in each phase. The paper uses 8.
+        beta: Inverse temperature > 0, which multiplies the cosine. The paper uses 0.5, and 1 for plain MNIST.
+        entropy_weight: lambda >= 0. The paper uses 0.0025. Below 0.0001, its policies often collapsed.
+        jensen: Whether to apply Jensen's inequality to the numerator of Eq. 2, as in the paper's experiments.
         policy_optimizer: Makes the policy's optimizer. None: Adam with learning rate 1e-3, as for the encoder.
         policy_lr_scheduler: Makes the policy's scheduler, stepped once per epoch. None: warm-up and cosine.
         grad_clip_h: Largest norm of the gradient of backbone and projector, > 0. None: no limit.
         grad_clip_pi: Largest norm of the policy's gradient, > 0. None: no limit.
-        collapse_entropy: Threshold in nats, at least 0 and less than log K. If the policy's mean entropy is lower in
-            all batches of an epoch, there is a warning.
+        collapse_entropy: Threshold in nats, at least 0 and less than log K. There is a warning if the policy's mean
+            entropy is lower in all batches of an epoch.
         seed: Seed of the draws.
-        **settings: Those of :class:`SSLModule`: `optimizer` and `lr_scheduler` for backbone and projector, and
-            `warmup_epochs` and `exclude_norm_and_bias` for the policy, too.
+        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`. The
+            first two are not used for the policy.
 
     Raises:
-        ValueError: If an argument is out of range. When training begins, if several processes do not use DDP. In a
-            step, if the policy's logits have a wrong shape or are not finite (checked on the CPU only), or if all
-            images in the first batch of an epoch are empty.
+        ValueError: If an argument is out of range. It is raised when training begins if several processes do not use
+            DDP. A step raises it if the policy's logits have a wrong shape or are not finite (checked on the CPU only),
+            or if all images in the first batch of an epoch are empty.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {

@@ -28,13 +28,14 @@ class DirectCLRModule(TwoViewModule):
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
-        subvector_dim: d_0, the number of dimensions of z, from 1 to D. In Jing et al. 2022, 360 of ResNet-50's 2048.
+        subvector_dim: d_0, the number of dimensions of z, from 1 to D. Jing et al. 2022 use 360 of ResNet-50's 2048.
         loss: Maps (z1, z2), each (N, d_0), to a scalar. None: the authors' loss, InfoNCE of cosines at temperature 0.1.
             Its negatives are the other samples in the other view.
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
+        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
-        ValueError: If an argument is not valid. In a step, if `subvector_dim` > D, or a batch does not have two views.
+        ValueError: If an argument is not valid. A step raises it if `subvector_dim` > D, or if a batch does not have
+            two views.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=DIRECTCLR)}

@@ -119,8 +119,8 @@ class FiberPairs:
         For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others.
 
         Args:
-            features: (V N, C, |G|, H, W) or (V N, C, H, W), feature maps of V = `num_views` views in turn.
-            uniform: (N, 2), numbers in [0, 1) that choose the base spaces of each sample.
+            features: (V N, C, |G|, H, W) or (V N, C, H, W), feature maps of V = `num_views` views, one after the other.
+            uniform: (N, 2), random numbers in [0, 1) that choose the base spaces of each sample.
             shape: (S, R), the numbers of scales and orientations on the group axis. None if there is no group axis.
 
         Raises:

@@ -2,20 +2,21 @@ r"""Homomorphic Self-Supervised Learning (Keller, Suau & Zappella 2022).
 
 If a backbone is equivariant to a group, augmenting the image moves its feature map along the group axes. So two parts
 of one feature map can replace two augmented images in a contrastive loss. A fiber z(g) is the features at the group
-element g. A base space g_0 is a set of group elements, and its fiber bundle z(g_0) is their fibers. The loss is Eq. 3:
+element g. A base space g_0 is a set of group elements. Its fiber bundle z(g_0) is the fibers at these elements. The
+loss is Eq. 3:
 
 .. math:: L = -\frac{1}{N} \sum_i E_{g_1, g_2} \log \frac{\exp(sim(h(z_i(g_1^{-1} g_0)), h(z_i(g_2^{-1} g_0))) / \tau)}
     {\sum_{k \neq i} \sum_{j, l} \exp(sim(h(z_i(g_j^{-1} g_0)), h(z_k(g_l^{-1} g_0))) / \tau)}
 
-Here i and k are images, and g_1 and g_2 move the base space. The paper's h is the projection head, which is `projector`
-here; our h is the pooled representation. In the denominator, the paper prints z_k(g_k^-1 g_0), but sums over l, as in
-Appendix C, Eq. 6. The positive pairs are
+Here i and k are images, and g_1 and g_2 move the base space. The h of this formula is the argument `projector`, not the
+representation. The paper prints z_k(g_k^-1 g_0) in the denominator, but sums over l in Appendix C, Eq. 6. The positive
+pairs depend on `mode`:
 
-- "h-ssl": view 1 in two base spaces, drawn independently for each sample (Appendix B);
-- "a-ssl": view 1 and view 2 in one base space (Eq. 2);
-- "hybrid": the pairs of both.
+- "h-ssl": two base spaces of view 1, drawn independently for each sample (Appendix B).
+- "a-ssl": one base space in view 1 and in view 2 (Eq. 2).
+- "hybrid": both kinds of pairs.
 
-Special cases are the local objectives of Deep InfoMax, CPC and Greedy InfoMax, see `examples/homomorphic_ssl`.
+Special cases are the local objectives of Deep InfoMax, CPC and Greedy InfoMax (`examples/homomorphic_ssl`).
 """
 
 __all__ = ["HSSLModule"]
@@ -43,13 +44,13 @@ from lightning_ssl_geometry.types import Batch, Observation
 class HSSLModule(SSLModule):
     """Contrastive learning on two parts of a feature map (H-SSL), on two augmented views (A-SSL), or both.
 
-    The parts are fiber bundles (Keller, Suau & Zappella 2022): a base space is a set of b group elements, and its fiber
-    bundle is the b C features at these elements. H-SSL compares two base spaces of one view, drawn at random. A-SSL
-    compares one base space of two views.
+    A base space is a set of b group elements. Its fiber bundle is the b C features at these elements (Keller, Suau &
+    Zappella 2022). H-SSL compares the fiber bundles of two random base spaces in one view. A-SSL compares the fiber
+    bundles of one base space in two views.
 
-    `forward` returns the representation h (N, C), the feature map's maximum over the group and mean over space. In
-    :meth:`step`, `fibers` (2, N, b C) are the projector's inputs. The drawn base spaces depend only on (seed, epoch,
-    sample index), with epoch 0 in validation.
+    `forward` returns h (N, C), the maximum of the feature map over the group, averaged over space. In :meth:`step`,
+    `fibers` (2, N, b C) are the projector's inputs. The drawn base spaces depend only on (seed, epoch, sample index),
+    with epoch 0 in validation.
 
     Args:
         backbone: Maps (N, C_in, H, W) to a feature map (N, C, |G|, H', W'), or (N, C, H', W') for translation.
@@ -57,12 +58,12 @@ class HSSLModule(SSLModule):
         mode: "h-ssl", "a-ssl", or "hybrid" for both.
         projector: Maps fiber bundles (N, b C) to z (N, P). None: the paper's head for MNIST, three linear layers of 128
             outputs, each with batch norm. The backbone then needs the attribute `out_dim`.
-        loss: Maps (z1, z2), each (N, P), to a scalar. None: the paper's Eq. 2 and 3 at temperature 0.1, InfoNCE without
-            the positive in the denominator. Both bundles of a sample are compared with both of every other sample.
+        loss: Maps (z1, z2), each (N, P), to a scalar. None: InfoNCE at temperature 0.1 without the positive in the
+            denominator (Eq. 2 and 3). The negatives are both bundles of every other sample.
         base_size: b, the number of group elements in a base space.
         max_distance: Largest squared distance between the two base spaces of a positive pair, in steps along the axes,
-            >= 1. The second is drawn uniformly from all base spaces within this distance of the first, which is one of
-            them. None: both are drawn independently.
+            >= 1. The second base space is drawn uniformly from those within this distance of the first, and may equal
+            the first. None: both are drawn independently.
         wrap_distance: Whether the distance along a cyclic axis is measured in the shorter direction.
         circular: Whether rows and columns are cyclic axes, as for a backbone with circular padding.
         group_shape: (S, R), the numbers of scales and orientations on the group axis. None: the backbone's own.
@@ -70,11 +71,11 @@ class HSSLModule(SSLModule):
         classifier: Maps a feature map to logits (N, classes). It is trained with labels on detached features. Its
             accuracy is logged as `{stage}/accuracy`. None: no classifier.
         seed: Seed of the base spaces.
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
+        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
-        ValueError: If an argument is out of range. In a step, if the backbone's output does not fit `group`, if no pair
-            lies within `max_distance`, or if the batch has too few views or no label for the classifier.
+        ValueError: If an argument is out of range. A step raises it if the backbone's output does not fit `group`, if
+            no pair lies within `max_distance`, or if the batch has too few views or no label for the classifier.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = FIBER_QUANTITIES
@@ -147,7 +148,7 @@ class HSSLModule(SSLModule):
         """Draw base spaces and return their fiber bundles (2, N, b C), the positive pairs.
 
         For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others. `features` is
-        the backbone's output for all views in turn. If the batch has no `index`, `torch.rand` is used.
+        the backbone's output for all views, one after the other. If the batch has no `index`, `torch.rand` is used.
         """
         uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
         return self.pairs(features, uniform, self.group_shape or getattr(self.backbone, "group_shape", None))

@@ -15,7 +15,7 @@ def warmup_cosine(optimizer: Optimizer, warmup_steps: int, total_steps: int) -> 
         \tfrac12 \bigl(1 + \cos \pi \frac{s - S_w}{S - S_w}\bigr) & s \ge S_w \end{cases}
 
     Args:
-        optimizer: Its learning rates are the maximum values eta.
+        optimizer: Its learning rate is eta, the maximum of the schedule.
         warmup_steps: S_w, the number of warm-up steps, from 0 to S.
         total_steps: S, the total number of steps, >= 1.
 

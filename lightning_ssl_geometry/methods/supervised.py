@@ -19,19 +19,19 @@ from lightning_ssl_geometry.types import Batch, Observation
 class SupervisedModule(SSLModule):
     """Train a backbone and a classifier with labels, or only a classifier on a random backbone.
 
-    `forward` returns h. z are the logits, and the loss is the cross entropy. Every view of a batch is a training
-    sample. `train/accuracy` is that on views, `val/accuracy` and `test/accuracy` are those on images without
-    augmentation.
+    `forward` returns h. The embedding z is the logits, and the loss is their cross entropy. Every view of a batch is a
+    training sample. `train/accuracy` is measured on views. `val/accuracy` and `test/accuracy` are measured on images
+    without augmentation.
 
     Args:
         backbone: Maps (N, C, H, W) to h (N, D), or to a feature map (N, C, |G|, H', W').
         classifier: Maps the backbone's output to logits (N, classes).
         train_backbone: Whether to train the backbone. False: it stays random, but its batch statistics are updated.
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
+        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
-        ValueError: If an argument is not valid. In a step, if the batch has no `label`, or the logits have a wrong
-            shape.
+        ValueError: If an argument is not valid. A step raises it if the batch has no `label`, or if the logits have a
+            wrong shape.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": CROSS_ENTROPY, "accuracy": ACCURACY}

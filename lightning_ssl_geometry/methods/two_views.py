@@ -21,10 +21,10 @@ class TwoViewModule(SSLModule):
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
         loss: Maps (z1, z2), each (N, P), to a scalar. None: the loss of the method's paper.
-        **settings: Those of :class:`SSLModule`: `optimizer`, `lr_scheduler`, `warmup_epochs`, `exclude_norm_and_bias`.
+        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
-        ValueError: If an argument is not valid. In a step, if a batch does not have two views.
+        ValueError: If an argument is not valid. A step raises it if a batch does not have two views.
     """
 
     default_loss: ClassVar[Callable[[], nn.Module]] = InfoNCELoss

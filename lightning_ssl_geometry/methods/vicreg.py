@@ -22,8 +22,9 @@ from lightning_ssl_geometry.quantity import Quantity
 class VICRegModule(TwoViewModule):
     """VICReg. The default loss has the official weights 25, 25 and 1.
 
-    Variance and covariance are computed over the samples of all processes, at least two samples. A covariance matrix
-    has P^2 entries for P dimensions. In Bardes et al. 2022, the projector is `MLPProjector(D, 8192, 8192, depth=3)`.
+    Variance and covariance are computed over the samples of all processes. There must be at least two samples. A
+    covariance matrix has P^2 entries for P dimensions. In Bardes et al. 2022, the projector is `MLPProjector(D, 8192,
+    8192, depth=3)`.
     """
 
     default_loss: ClassVar[Callable[[], nn.Module]] = VICRegLoss

@@ -98,7 +98,7 @@ class TimmBackbone(nn.Module):
         pretrained: Whether to download and load timm's pretrained weights.
 
     Raises:
-        ValueError: If timm has no model of that name; the message lists the nearest names.
+        ValueError: If timm has no model of that name. The message lists the nearest names.
     """
 
     def __init__(self, name: str, in_channels: int = 3, pretrained: bool = False) -> None:

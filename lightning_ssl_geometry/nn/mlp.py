@@ -15,7 +15,7 @@ class MLPBackbone(nn.Sequential):
     The encoder of Zimmermann et al., Contrastive Learning Inverts the Data Generating Process (2021), has hidden layers
     of 10 D_in, four times 50 D_in, and 10 D_in units. Without hidden layers and biases, this is the linear encoder of
     Rusak et al., Content suppresses style (2022). The weights are initialised as in He et al. (2015) for leaky ReLU, so
-    that the variance is equal in all layers. With torch's default, it shrinks a thousandfold in seven layers.
+    that the variance is equal in all layers.
 
     Args:
         in_dim: D_in, the length of an observation.

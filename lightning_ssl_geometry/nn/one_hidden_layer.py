@@ -10,10 +10,10 @@ from lightning_ssl_geometry.checks import integer
 class OneHiddenLayer(nn.Module):
     r"""A trained hidden layer and a fixed sum over its units: :math:`f(x) = A^T \sigma(B x)`, without biases.
 
-    Eq. 18 and 19 of Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural Network
-    Optimization Perspectives (2025). A (M d, d) is fixed: each output is the sum of its own M units, divided by
-    :math:`\sqrt{M}`. B (M d, D) is the weight of the layer `hidden`. Its rows from (k - 1) M to k M belong to output k.
-    Its initial entries are standard normal, as in Prop. 4.4.
+    This is Eq. 18 and 19 of Calder & Lee, Understanding Contrastive Learning through Variational Analysis and Neural
+    Network Optimization Perspectives (2025). The matrix A (M d, d) is fixed. Each output is the sum of its own M units,
+    divided by :math:`\sqrt{M}`. The matrix B (M d, D) is the weight of the layer `hidden`. Its first M rows belong to
+    the first output, and so on. Its initial entries are standard normal, as in Prop. 4.4.
 
     Args:
         in_dim: D, the length of a sample.

@@ -60,10 +60,10 @@ class SubVector(nn.Module):
     Jing et al., Understanding Dimensional Collapse in Contrastive Self-supervised Learning (2022).
 
     Args:
-        dim: P >= 1.
+        dim: P >= 1, the number of dimensions to keep.
 
     Raises:
-        ValueError: If `dim` is not positive. In a call, if it is above D.
+        ValueError: If `dim` is not positive. A call raises it if `dim` is above D.
     """
 
     def __init__(self, dim: int) -> None:

@@ -29,18 +29,21 @@ _MNIST = ((11, 11, 1), (7, 3, 2), (7, 3, 2))  # kernel size, effective size, str
 class EquivariantCNN(nn.Module):
     """The MNIST network of Keller et al. 2022: three steerable convolutions, each with a normalisation and a ReLU.
 
-    Kernels have 11, 7 and 7 pixels, and strides are 1, 2 and 2, so 29 x 29 pixels become 8 x 8. (The paper states 8 x 8
-    for 28 pixels, which give 7 x 7.) Equivariance to quarter turns is exact for image sizes 4k + 1, such as 29.
+    The kernels have 11, 7 and 7 pixels, and the strides are 1, 2 and 2. So images of 29 x 29 pixels become maps of 8 x
+    8. Images of 28 x 28 pixels become 7 x 7, although the paper states 8 x 8. Equivariance to quarter turns is exact
+    for image sizes 4k + 1, such as 29.
 
-    Attributes: `out_dim` = C = 4 * `width`, `group_shape` = (S, R) for S scales and R orientations, `scales`, `stride`.
+    Attributes: `out_dim` = C = 4 * `width`, `group_shape` = (S, R) for S scales and R orientations, `scales` and
+    `stride`.
 
     Args:
         in_channels: C_in.
         width: Channels of the first convolution, 32 in the paper. The others have 2 and 4 times as many.
-        group: The group besides translation: "rotation", "scale" or "scale-rotation". "translation": no other.
-        scales: Scales of the group, ascending, the first >= 1. None: the paper's six.
-        interaction: Whether a filter's input has all orientations. False: only the filter's own, as in the paper.
-        scale_interaction: Number of scales in a filter's input: its own and the next larger ones. 1 in the paper.
+        group: "rotation", "scale", "scale-rotation" or "translation". Translations are always in the group.
+        scales: Scales of the group, ascending, the first >= 1. None: the paper's six scales.
+        interaction: Whether a filter's input has all orientations. False: only the filter's own orientation, as in the
+            paper.
+        scale_interaction: Number of scales in a filter's input, from its own scale upwards. The paper uses 1.
         norm: "batch" or "group". "group" has 8 groups and no batch statistics.
         padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of 4 pixels.
 
@@ -89,13 +92,13 @@ class EquivariantResNet(nn.Module):
     pre-activation blocks. The defaults are for CIFAR-10. For Tiny ImageNet, set `widths=(1, 2, 4, 8)`, `strides=(1, 2,
     2, 2)` and `blocks=2`. Equivariance to quarter turns is exact for image sizes 4k + 1 (8k + 1 for Tiny ImageNet).
 
-    Attributes: `out_dim` = C, `group_shape` = (S, R) for S scales and R orientations, `scales`, the total `stride`.
+    Attributes: `out_dim` = C, `group_shape` = (S, R) for S scales and R orientations, `scales` and the total `stride`.
 
     Args:
         in_channels: C_in.
-        width: Channels of the convolution before the stages, 64 in the paper.
-        group: The group besides translation: "rotation", "scale" or "scale-rotation". "translation": no other.
-        scales: Scales of the group, ascending, the first >= 1. None: the paper's six.
+        width: Channels of the group convolution before the stages, 64 in the paper.
+        group: "rotation", "scale", "scale-rotation" or "translation". Translations are always in the group.
+        scales: Scales of the group, ascending, the first >= 1. None: the paper's six scales.
         widths: Channels of each stage, as multiples of `width`.
         strides: Stride of each stage.
         blocks: Blocks of each stage.
@@ -186,7 +189,7 @@ class UnstructuredCNN(nn.Module):
     """A plain CNN for comparison with EquivariantCNN: the same layers with `copies` times as many channels.
 
     This is "CNN (6 x CHW)" of Table 2 of Keller et al. 2022. The output (N, 4 * `width`, copies, H', W') has the shape
-    of an equivariant feature map, so H-SSL can use it, but no group acts on it. `group_shape` is (copies, 1).
+    of an equivariant feature map, but the network is not equivariant. `group_shape` is (copies, 1).
 
     Args:
         in_channels: C_in.
@@ -215,7 +218,7 @@ class UnstructuredCNN(nn.Module):
 class UnstructuredResNet(nn.Module):
     """A plain ResNet for comparison with EquivariantResNet: the same layers with `copies` times as many channels.
 
-    `group_shape` is (copies, 1), although no group acts on the output.
+    `group_shape` is (copies, 1), although the network is not equivariant.
 
     Args:
         in_channels: C_in.
@@ -261,12 +264,12 @@ class UnstructuredResNet(nn.Module):
 class UnstructuredMLP(nn.Module):
     """A plain MLP for comparison with translation-equivariant networks. Its output is reshaped to a feature map.
 
-    In Keller et al. 2022 (Appendix B), layers have 784, 1024 and 2048 outputs, and the last are reshaped to 16 x 128.
-    Here, they become `out_dim` = 128 channels at 4 x 4 positions. The network is not equivariant to translations.
+    In Keller et al. 2022 (Appendix B), the layers have 784, 1024 and 2048 outputs. The 2048 outputs become `out_dim` =
+    128 channels at 4 x 4 positions. The network is not equivariant to translations.
 
     Args:
         in_features: C_in H W of the images.
-        width: Channels of the feature map, 128 in the paper. The numbers of outputs are multiplied by width / 128.
+        width: Channels of the feature map, 128 in the paper. All numbers of outputs are multiplied by `width` / 128.
         side: Height and width of the feature map.
 
     Raises:
@@ -295,7 +298,6 @@ def _norm(name: Norm2d, channels: int) -> nn.Module:
 
 
 def _stages(widths: Sequence[int], strides: Sequence[int], blocks: int) -> list[tuple[int, int]]:
-    """Return (channels / `width`, stride) for each block. Only the first block of a stage is strided."""
     if len(widths) != len(strides) or not widths:
         raise ValueError(f"Expected as many `strides` as `widths`, but got {list(strides)} and {list(widths)}.")
     firsts = zip(widths, strides, strict=True)

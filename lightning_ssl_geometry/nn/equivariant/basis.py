@@ -1,13 +1,13 @@
 r"""A fixed basis of filters at several scales and orientations: Hermite polynomials times a Gaussian.
 
-Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A". For each pair of orders n, m below
-the effective size and the Hermite polynomials He, the filter is
+Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A". He_n is the Hermite polynomial of
+order n. The filter with orders n and m, both below the effective size, is
 
 .. math:: \psi_{nm}^{\sigma}(x, y) = \frac{1}{\sigma^2} He_n(x / \sigma) He_m(y / \sigma)
     \exp(-\frac{x^2 + y^2}{2 \sigma^2})
 
-It is sampled at whole pixels, within a support that grows with the scale, and divided by its norm at the smallest
-scale. Orientations are quarter turns of the basis (Keller et al., Homomorphic Self-Supervised Learning, App. B).
+A filter is sampled at whole pixels. Its width grows with the scale. It is divided by its norm at the smallest scale.
+Orientations are quarter turns of the basis (Keller et al., Homomorphic Self-Supervised Learning, App. B).
 """
 
 __all__ = ["hermite_gaussian_basis", "hermite_lines", "supports"]
@@ -74,7 +74,10 @@ def hermite_gaussian_basis(
 
 
 def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
-    """Sample the factors l_n of the basis functions l_n(x) l_m(y): for each scale a float64 tensor (e, k)."""
+    """Sample the factors l_n of the basis functions l_n(x) l_m(y). Return a float64 tensor (e, k) for each scale.
+
+    e is `effective_size`, and k is the width of the filters in pixels.
+    """
     sampled = [_lines(k, effective_size, scale) for k, scale in zip(supports(kernel_size, scales), scales, strict=True)]
     return [lines / sampled[0].norm(dim=1, keepdim=True) for lines in sampled]
 

@@ -29,14 +29,15 @@ class EscnnBackbone(nn.Module):
     A regular field has one value for each of the K rotations. The attribute `out_dim` is C, the number of regular
     fields, and `group_shape` is (scales, rotations) = (1, K).
 
-    The attribute `training` of escnn's layers is always true here, so that they compute their filters in every pass. In
-    eval mode, they would cache filters in buffers, which cannot be copied, and become stale when weights are loaded.
-    Checkpoints with such buffers can be loaded.
+    escnn's layers stay in training mode here, so that they compute their filters in every pass. In eval mode, they
+    would cache filters that cannot be copied and are wrong after weights are loaded. Checkpoints with cached filters
+    can be loaded.
 
-    escnn shares the sampled basis between all layers of equal shape in the process, so `network.double()` or `.cuda()`
-    also moves the basis of other networks. If two networks differ in dtype or device, build their layers with
-    `recompute=True`. An outermost `SequentialModule` is replaced by a `torch.nn.Sequential` with the same layers and
-    names. Conversion to SyncBatchNorm works if `network` has no other `SequentialModule`.
+    In escnn, all layers of equal shape share one sampled basis. So `network.double()` and `network.cuda()` also change
+    the basis of other networks. If two networks differ in dtype or device, build their layers with `recompute=True`.
+
+    An outermost `SequentialModule` is replaced by a `torch.nn.Sequential` with the same layers and names. Conversion to
+    SyncBatchNorm works if `network` has no other `SequentialModule`.
 
     Args:
         network: An `escnn.nn.EquivariantModule`. Its `in_type` must have only trivial representations, one per channel.
@@ -67,7 +68,7 @@ class EscnnBackbone(nn.Module):
         return self.network(self.in_type(x)).tensor.unflatten(1, (self.out_dim, self.group_shape[1]))
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode, except for layers that would cache their filters in eval mode."""
+        """Set the mode of all layers except those that would cache filters in eval mode."""
         super().train(mode)
         self._expand_at_every_pass()
         return self
@@ -80,12 +81,13 @@ class EscnnBackbone(nn.Module):
 class EscnnCNN(EscnnBackbone):
     """The MNIST network of Keller et al. 2022, built with escnn: convolutions, each with BatchNorm and ReLU.
 
-    Layer i has 2^i * `width` regular fields, padding `kernel_size // 2` and no bias. The statistics of BatchNorm are
-    over the batch, space and the rotations of a field. The filters are escnn's steerable filters, limited in frequency.
+    Layer i has 2^i * `width` regular fields and no bias. Its padding is half of its kernel size, rounded down. The
+    statistics of BatchNorm are over the batch, space and the rotations of a field. The filters are escnn's steerable
+    filters, limited in frequency.
 
-    Equivariance is exact (up to rounding) for rotations by multiples of 90 degrees, if images are square and their size
-    less 1 is a multiple of the product of the strides. An example is MNIST padded to 29 pixels: (N, 1, 29, 29) gives H'
-    = 8. For other angles and sizes, equivariance is approximate.
+    Equivariance to rotations by multiples of 90 degrees is exact (up to rounding) for square images of suitable size. H
+    - 1 must be a multiple of the product of the strides. An example is MNIST padded to 29 x 29 pixels, which gives H' =
+    8. For other angles and sizes, equivariance is approximate.
 
     Args:
         in_channels: C_in.
@@ -171,7 +173,6 @@ def _names(fields: Any) -> str:
 
 
 def _expanding(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the names and modules of the 2D layers that compute filters from their weights."""
     _, enn = _escnn()
     kinds = (enn.R2Conv, enn.R2ConvTransposed, enn.TensorProductModule)
     return ((name, child) for name, child in module.named_modules(remove_duplicate=False) if isinstance(child, kinds))

@@ -19,10 +19,11 @@ def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tup
     Args:
         group: "translation": one scale, one orientation. "rotation": one scale, four orientations. "scale": all scales,
             one orientation. "scale-rotation": all scales, four orientations.
-        scales: Ascending, the first >= 1; None: the six of Keller et al., Appendix B. Only for groups with scales.
+        scales: Ascending, the first >= 1. Only for groups with scales. None: the six scales of Keller et al., Appendix
+            B.
 
     Raises:
-        ValueError: If `group` is unknown, or `scales` is out of range or given to a group without scales.
+        ValueError: If `group` is unknown, if `scales` is out of range, or if a group without scales is given `scales`.
     """
     one_of(get_args(BackboneGroup), group=group)
     if "scale" not in group and scales is not None:

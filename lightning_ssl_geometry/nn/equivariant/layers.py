@@ -1,14 +1,14 @@
 r"""Convolutions that are equivariant to scale, quarter turns and their product, on feature maps z (N, C, |G|, H, W).
 
-A group element g = (s, r) has scale s of S and orientation r of R. Its index on the group axis is s R + r. Filters from
-channel i to channel o are
+The group has S scales and R orientations. Its element g = (s, r) has the scale s and the orientation r. Its index on
+the group axis is s R + r. The filter from channel i to channel o is
 
 .. math:: \psi_{oi}^{(s, r)} = \sum_f w_{oi,f} \, \psi_f^{(s, r)}
 
 with the fixed functions :math:`\psi_f` of :mod:`lightning_ssl_geometry.nn.equivariant.basis`. A layer is the group
 convolution of Keller et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \psi(g^{-1} h)`. A
-quarter turn of the input turns the maps and moves them one index along the orientations, exactly. Downscaling the input
-moves the maps to smaller scales, up to the error of the sampled basis.
+quarter turn of the input exactly turns the maps and moves them by one orientation. A smaller input moves the maps to
+smaller scales, with an error because the basis is sampled.
 
 In memory, the channels of a feature map come last. The group axis comes first, or next to the channels if filters have
 all orientations as input. So batch norm and convolutions need no copy.
@@ -89,7 +89,7 @@ class FilterBank:
 
 
 class _SteerableConv2d(nn.Module):
-    """Base class of LiftingConv2d and GroupConv2d. The input of each filter has `reach` group elements."""
+    # The input of each filter has `reach` group elements.
 
     def __init__(self, bank: FilterBank, reach: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class _SteerableConv2d(nn.Module):
 
     @abstractmethod
     def filters(self) -> list[Tensor]:
-        """Return the filters: one tensor for each convolution with which the layer is computed."""
+        """Return the filters, one tensor for each convolution in the layer."""
 
     def extra_repr(self) -> str:
         names = ("kernel_size", "effective_size", "scales", "rotations", "stride", "padding", "padding_mode")
@@ -124,7 +124,7 @@ class _SteerableConv2d(nn.Module):
         return getattr(self, f"basis_{s}")
 
     def _convolve(self, x: Tensor, filters: Tensor) -> Tensor:
-        """Convolve images. Narrow filters get less padding, so that the output size is that for width `kernel_size`."""
+        # Narrow filters get less padding, so that the output size does not depend on the width of the filters.
         padding = self.padding - (self.kernel_size - filters.shape[-1]) // 2
         if padding < 0:
             x = x[..., -padding:padding, -padding:padding]
@@ -191,7 +191,8 @@ class GroupConv2d(_SteerableConv2d):
         out_channels: C_out.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
         effective_size: e. A filter has e^2 weights for each channel and group element of its input.
-        scale_size: Number of scales in a filter's input: its own and the next larger ones (else zeros).
+        scale_size: Number of scales in a filter's input, from its own scale upwards. Scales above the largest are
+            zeros.
         rotation_size: Number of orientations in a filter's input: 1 (its own) or R = `rotations` (all).
         **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
@@ -224,9 +225,10 @@ class GroupConv2d(_SteerableConv2d):
             self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
     def filters(self) -> list[Tensor]:
-        """Return the filters of each group element, (C_out, C, k, k). C is channels times group elements.
+        """Return the filters of each group element, (C_out, C, k, k).
 
-        With `rotation_size` > 1, one tensor contains the filters of all orientations at a scale.
+        C is the number of input channels times the number of group elements in a filter's input. k is the width. With
+        `rotation_size` > 1, one tensor contains the filters of all orientations at a scale.
         """
         return [filters for s in range(len(self.scales)) for filters in self._filters_at(s)]
 
@@ -266,7 +268,7 @@ class GroupConv2d(_SteerableConv2d):
         return self._join([(weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:]) for weight, psi in pairs])
 
     def _weights_at(self, s: int) -> list[Tensor]:
-        """Return the weights (C_out, C, e^2) of each orientation at scale s. C is channels times group elements."""
+        # For each orientation (C_out, C, e^2), where C is input channels times group elements.
         weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
         weight = weight[:, :, : len(self.scales) - s]  # only scales from s up
         return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]
@@ -275,14 +277,14 @@ class GroupConv2d(_SteerableConv2d):
         return weights if self.rotation_size == 1 else [torch.cat(weights)]
 
     def _own_orientation_inputs(self, z: Tensor) -> list[list[Tensor]]:
-        """Return, for each scale and orientation, the images at this and the next larger scales as channels."""
+        # For each scale and orientation, the maps at this and the next larger scales as channels.
         slices = _slices(z).split(len(z))
         reached = [slices[k :: self.rotations][: self.scale_size] for k in range(len(slices))]
         images = [seen[0] if len(seen) == 1 else torch.cat(seen, dim=1) for seen in reached]
         return [images[k : k + self.rotations] for k in range(0, len(images), self.rotations)]
 
     def _all_orientations_inputs(self, z: Tensor) -> list[list[Tensor]]:
-        """Return, for each scale, the images of all orientations at this and the next larger scales as channels."""
+        # For each scale, the maps of all orientations at this and the next larger scales as channels.
         z = z.permute(0, 3, 4, 2, 1).unflatten(3, (len(self.scales), self.rotations))  # (N, H, W, S, R, C_in)
         windows = [z[:, :, :, s : s + self.scale_size] for s in range(len(self.scales))]
         return [[window.flatten(3).permute(0, 3, 1, 2)] for window in windows]
@@ -316,17 +318,16 @@ class GroupBatchNorm(nn.BatchNorm2d):
 
 
 def _per_slice(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
-    """Apply a function of images (M, C, H, W) to z (N, C, |G|, H, W), with M = |G| N."""
     maps = function(_slices(z))  # one batch, so the order of samples must not matter
     return maps.unflatten(0, (z.shape[2], z.shape[0])).permute(1, 2, 0, 3, 4)
 
 
 def _slices(z: Tensor) -> Tensor:
-    """Reshape (N, C, |G|, H, W) to images (|G| N, C, H, W)."""
+    # (|G| N, C, H, W)
     return z.permute(2, 0, 3, 4, 1).flatten(0, 1).permute(0, 3, 1, 2)  # no copy if the group is outermost in memory
 
 
 def _from_channels(maps: list[Tensor], channels: int) -> Tensor:
-    """Join maps (N, k C, H, W), which have k >= 1 group elements each, to one map (N, C, |G|, H, W)."""
+    # A map is (N, k C, H, W), with k >= 1 group elements.
     slices = [at.unflatten(1, (-1, channels)).permute(1, 0, 3, 4, 2) for at in maps]  # (.., N, H, W, C)
     return (slices[0] if len(slices) == 1 else torch.cat(slices)).permute(1, 4, 0, 2, 3)

@@ -2,9 +2,9 @@ r"""Convolution with filters of a separable basis, :math:`\psi_{nm}(x, y) = l_n(
 
 .. math:: z_o = \sum_n T_n \sum_{i, m} w_{oi,nm} \, y_i \, T_m^\top = \sum_{i, n, m} w_{oi,nm} \, T_n \, y_i \, T_m^\top
 
-The y_i are images. The matrix T_n convolves a line of pixels with l_n, including stride and padding. For each pixel and
-pair of channels, a convolution of width k takes k^2 multiplications. This method takes e^2, for n, m < e. The products
-with T_n and T_m are shared by all output channels. The cost differs if the weights w are applied before or after T_n.
+The y_i are images. The matrix T_n convolves a line of pixels with l_n, including stride and padding. The orders n and m
+are below e. For each pixel and pair of channels, an ordinary convolution of width k takes k^2 multiplications, and this
+method e^2. All output channels share the products with T_n and T_m.
 """
 
 __all__ = ["line_matrices", "pays", "separable_conv2d", "turn"]
@@ -24,7 +24,7 @@ def pays(
 ) -> bool:
     """Return whether an ordinary convolution takes at least `FEWER` times the multiplications of separable_conv2d.
 
-    `support` is the width of the filters, `size` and `out_size` are height and width of the input and the output.
+    `support` is the width of the filters. `size` and `out_size` are height and width of the input and the output.
 
     >>> pays(64, 128, 3, 7, [15, 15], [8, 8]), pays(1, 32, 3, 7, [29, 29], [29, 29])
     (True, False)
@@ -37,9 +37,9 @@ def pays(
 
 
 def line_matrices(lines: Tensor, size: int, out_size: int, stride: int, padding: int, circular: bool) -> Tensor:
-    """Return matrices (e, `out_size`, `size`) that convolve a line of pixels with the e filters `lines` (e, k).
+    """Return matrices (e, `out_size`, `size`) that convolve a line of `size` pixels with e filters `lines` (e, k).
 
-    A line has `size` pixels. A negative `padding` crops it. If `circular` is false, the padding is zeros.
+    A negative `padding` crops the line. If `circular` is false, the padding is zeros.
 
     >>> line_matrices(torch.tensor([[1.0, 2.0, 3.0]]), 4, 2, 2, 1, circular=True)
     tensor([[[2., 3., 0., 1.],
@@ -79,7 +79,7 @@ def separable_conv2d(x: Tensor, weight: Tensor, rows: Tensor, columns: Tensor) -
 
 
 def turn(weight: Tensor, times: int) -> Tensor:
-    """Turn filters with coefficients (..., e^2) by quarter turns: l_n(x) l_m(y) becomes (-1)^m l_m(x) l_n(y)."""
+    """Turn filters with coefficients (..., e^2). A quarter turn maps l_n(x) l_m(y) to (-1)^m l_m(x) l_n(y)."""
     e = round(weight.shape[-1] ** 0.5)
     sign = (-1.0) ** torch.arange(e, device=weight.device)
     weight = weight.unflatten(-1, (e, e))
@@ -91,7 +91,7 @@ def turn(weight: Tensor, times: int) -> Tensor:
 def _multiplications(
     in_channels: int, out_channels: int, effective_size: int, size: list[int], out_size: list[int]
 ) -> tuple[int, int]:
-    """Count the multiplications per image, with the weights applied before `rows` and after `rows`."""
+    # Per image, with the weights applied before `rows` and after `rows`.
     (h, w), (out_h, out_w), e = size, out_size, effective_size
     columns = THIN * e * h * out_w * w * in_channels
     before = h * out_w * e * (e * in_channels + THIN * out_h) * out_channels
