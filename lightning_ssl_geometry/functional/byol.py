@@ -49,7 +49,7 @@ def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
     Args:
         q: (N, P), predictions. Any float dtype.
         z: (N, P), targets.
-        eps: >= 0; a row of at most this length is treated as 0. Its distance from a unit vector is 1.
+        eps: >= 0; a row of at most this length is treated as 0, with distance 1 from a unit vector.
 
     >>> byol_prediction_error(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
     tensor([0., 2.])

@@ -21,7 +21,7 @@ def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
 
     Args:
         x: (N, ..., H, W), floating point; the result has the same shape and dtype.
-        turns: r, counted modulo 4: one integer for all samples, or (N,) int64.
+        turns: r modulo 4, as one integer for all samples or as (N,) int64.
 
     Raises:
         ValueError: If a shape or dtype is wrong, or H != W and a number of turns is odd (this check waits for the GPU).
@@ -51,7 +51,7 @@ def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bo
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype.
-        shift: s = (rows down, columns to the right), int64: (2,) for all samples, or (N, 2).
+        shift: s = (rows down, columns to the right), int64, as (2,) for all samples or as (N, 2).
         fill: Value of the pixels that enter at the border: one number, or (C,). Not used with `circular`.
         circular: Whether pixels that leave the image at one border enter at the opposite border.
 
@@ -91,7 +91,8 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype, computed in float32 or float64.
-        factor: f > 0: one number for all samples, or (N,). The check waits for the GPU if this is a tensor on the GPU.
+        factor: f > 0, as one number for all samples or as (N,). The check waits for the GPU if this is a tensor on the
+            GPU.
         fill: Value around the resized image: one number, or (C,).
 
     Raises:

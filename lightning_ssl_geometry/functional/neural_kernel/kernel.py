@@ -30,16 +30,17 @@ def neural_kernel(
     and x_i is a sample. The network's modes, buffers and gradients do not change, nor does the random state.
 
     Torch's Linear, Conv1d to 3d, LayerNorm, GroupNorm and BatchNorm layers (not subclasses) are computed one by one,
-    from d backward passes. All other parameters need columns of their Jacobian, which is slower. So do parameters of
-    the listed layers that are shared, reparametrised, in half precision or used elsewhere.
+    from d backward passes. All other parameters need their Jacobian, which is slower. Parameters of the listed layers
+    also need it if they are shared, reparametrised, in half precision or used elsewhere.
 
     Args:
         network: f, (N, ...) to (N, d), in the mode for which the kernel is wanted, usually eval mode.
         x: (n, ...), n samples; the network returns d outputs for each.
         memory: Bytes for the result and its computation. They exclude the network and temporary memory of torch.
         by_layer: Compute the listed layers one by one; if False, use the Jacobian for all parameters.
-        vectorize: Whether samples pass together through `torch.func.vmap` for the Jacobian. False is slow. Networks
-            need it that branch on values, use checkpoints or, in torch 2.13 and older, write into parts of tensors.
+        vectorize: Whether samples pass together through `torch.func.vmap` for the Jacobian. False is slow. It is needed
+            for networks that branch on values, use checkpoints or, in torch 2.13 and older, write into parts of
+            tensors.
 
     Returns:
         K[i, j, k, l], (n, n, d, d), in the dtype of the outputs, positive semi-definite as a matrix (n d, n d). Cost

@@ -37,7 +37,7 @@ class VariationalSwitches(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Form:
-    """Settings of :func:`functional.variational_loss`; its arguments of the same names describe them."""
+    """Settings of :func:`functional.variational_loss`, which describes them."""
 
     temperature: float = 0.1
     psi: Elementwise | None = None

@@ -93,8 +93,9 @@ def first_variation(
             - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
 
     with :math:`\eta_{ij} = \eta(\|z_i - z'_j\|^2 / 2)` and :math:`G_i` of :func:`variational_loss`. This is N times the
-    gradient of the loss. The bracket in Prop. 3.1 of Calder & Lee 2025 is twice the result for `symmetric=True`. In the
-    paper's Psi' at y, T and T' must be exchanged in G. If z1 = z2, the result summed over both views is Eq. 7.
+    gradient of the loss. The bracket in Prop. 3.1 of Calder & Lee 2025 is twice the result for `symmetric=True`. The
+    paper's Psi' at y has a misprint: T and T' must be exchanged in G. If z1 = z2, the result summed over both views is
+    Eq. 7.
 
     The arguments are those of :func:`variational_loss`. The result (2 views, N, d) is detached.
 
