@@ -43,12 +43,12 @@ def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: f
 
 
 def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1) -> float:
-    r"""Return the temperature of content for which content and style have equal gradients, if style has temperature 1.
+    r"""Return the temperature of content that gives content and style equal gradients; style has temperature 1.
 
     .. math:: \tau_c = \sqrt{\alpha_c} = \sigma_c / \sigma_s
 
-    Prop. 3 of Rusak et al. 2022. Like its proof, `InfoNCELoss` with `mode="feature"` divides the embeddings by
-    :math:`\tau_c`. In the default mode, it divides the squared differences by :math:`\tau_c`.
+    Prop. 3 of Rusak et al. 2022. As in the proof, `InfoNCELoss` with `mode="feature"` divides the embeddings by
+    :math:`\tau_c`. In its default mode, `InfoNCELoss` divides the squared differences.
 
     Args:
         sigma_c: Standard deviation of the change of content between two views, >= 0.
@@ -86,12 +86,12 @@ def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> Tensor:
-    r"""Return the singular values of the first gradient of a linear encoder: (min(P, d),) float64, descending.
+    r"""Return the singular values of a linear encoder's gradient at the start of training, (min(P, d),), descending.
 
     .. math:: \mathrm{svd}(W [\Sigma_x - \Sigma_{\tilde x}])
 
     Eq. 5 of Rusak et al. 2022 without its constant factor M + 1. The matrices are the :func:`pair_covariances` of the
-    anchors `x1` and their positives `x2`, (N, d) with N >= 2. The encoder W is `weight` (P, d); None: the identity.
+    anchors `x1` and their positives `x2`, (N, d) with N >= 2. W is `weight` (P, d), by default the identity.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
     >>> gradient_spectrum(x, x)  # the variances 0.5 and 2
@@ -117,17 +117,17 @@ def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: f
 
     The matrices are those of :func:`pair_covariances`. The ratio :math:`r_k` compares the change within a pair with the
     variance of the anchors. It is small for content and large for style. :math:`d_c` is the k with the largest factor
-    :math:`r_{k+1} / r_k`. If this is below `min_ratio`, for example if all dimensions are content, the result is 0.
+    :math:`r_{k+1} / r_k`. If this factor is below `min_ratio`, the result is 0.
 
-    Prop. 2 of Rusak et al. 2022 uses the :func:`gradient_spectrum` instead of these ratios. But its values hardly
-    differ between content and style if pairs are close. An invertible linear map of x does not change the ratios.
+    Prop. 2 of Rusak et al. 2022 uses the :func:`gradient_spectrum` instead of these ratios. But that spectrum hardly
+    separates content from style if pairs are close. An invertible linear map of x does not change the ratios.
 
     Args:
         x1: (N, d), the anchors, N >= 2. Directions without variance are ignored.
         x2: (N, d), their positives.
         min_ratio: Smallest factor that separates content from style, > 1 and finite. For N pairs whose true ratios are
             all equal, the factor is about 1 + 2 sqrt(2 / N) by chance.
-        eps: Smallest ratio, > 0; it replaces smaller ratios, which are rounding errors.
+        eps: Smallest ratio, > 0. It replaces smaller ratios, which are rounding errors.
 
     >>> x1 = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
     >>> content_dimension(x1, x1 + torch.tensor([0.0, 0.0, 0.0, 0.1]) * x1.roll(1, dims=0)).item()
@@ -149,8 +149,8 @@ def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-1
     .. math:: r_k = \mathrm{eig}_k(\Sigma_x^{-1/2} \Sigma_{\tilde x} \Sigma_x^{-1/2})
 
     `marginal` :math:`\Sigma_x` and `conditional` :math:`\Sigma_{\tilde x}` (d, d) are the results of
-    :func:`pair_covariances`. A ratio is 0 if the views of a pair are equal, and 2 if they are independent. Directions
-    whose marginal variance is at most `rtol` >= 0 times the largest are ignored.
+    :func:`pair_covariances`. A ratio is 0 if the views of a pair are equal, and 2 if they are independent. A direction
+    is ignored if its marginal variance is at most `rtol` >= 0 times the largest marginal variance.
 
     >>> variance_ratios(torch.diag(torch.tensor([4.0, 1.0])), torch.diag(torch.tensor([1.0, 1.0])))
     tensor([0.2500, 1.0000], dtype=torch.float64)
@@ -166,8 +166,8 @@ def variance_ratios(marginal: Tensor, conditional: Tensor, *, rtol: float = 1e-1
 def content_count(ratios: Tensor, *, min_ratio: float = 10.0, eps: float = 1e-6) -> Tensor:
     """Return the number of ratios before the largest jump, an int64 scalar from 0 to d - 1.
 
-    `ratios` (d,) are ascending, from :func:`variance_ratios`; `eps` > 0 replaces smaller ratios. A jump is a ratio
-    divided by the ratio before it. If all jumps are below `min_ratio`, which is > 1 and finite, the result is 0.
+    The `ratios` (d,) from :func:`variance_ratios` are ascending. Ratios below `eps` > 0 count as `eps`. A jump is a
+    ratio divided by the ratio before it. If all jumps are below `min_ratio`, which is > 1 and finite, the result is 0.
 
     >>> content_count(torch.tensor([0.0, 1e-4, 0.5, 0.6])).item()
     2

@@ -42,16 +42,15 @@ def alpha_req(
     This is the law of Agrawal et al. 2022. By default all :math:`w_i` are 1.
 
     Args:
-        h: (N, D), N samples of D dimensions, or (V, N, D) for V views. The rows of all views are used together. Any
-            float dtype; computed in float64.
+        h: (N, D), N samples of D dimensions, or (V, N, D) for V views. All rows are used together. Computed in float64.
         first: First index of the range, counted from 1; None: chosen by :func:`fit_range`.
         last: Last index of the range, inclusive; None: chosen by :func:`fit_range`.
         center: Subtract the mean row first; otherwise the mean dominates lambda_1.
         weighted: Set :math:`w_i = 1/i`.
 
     Raises:
-        ValueError: If `h` has fewer than 2 axes or no float dtype, the range has fewer than 3 indices or leaves the
-            spectrum, or an eigenvalue in the range is zero up to rounding in the dtype of `h`.
+        ValueError: If `h` has a wrong shape or dtype, the range has fewer than 3 indices or exceeds the number of
+            eigenvalues, or an eigenvalue in the range is 0 up to rounding.
 
     >>> h = torch.linalg.qr(torch.randn(40, 20)).Q * torch.arange(1, 21) ** -0.5
     >>> round(alpha_req(h, center=False).alpha.item(), 3)
@@ -85,12 +84,12 @@ def eigenvalues_alpha_req(eigenvalues: Tensor, first: int, last: int, *, weighte
 
 
 def fit_range(length: int, first: int | None = None, last: int | None = None) -> tuple[int, int]:
-    """Return the first and the last index of the fit, counted from 1, with defaults for those that are None.
+    """Return the first and the last index of the fit, counted from 1; None is replaced by a default.
 
     `length` is the number of eigenvalues. If it is below 16, the default range is 1 to `length`. Otherwise the first
     index is 4, because the three largest eigenvalues depend on the classes. The last index is `length` // 2, but at
-    most 100, because the smaller eigenvalues fall faster if samples or dimensions are few. A ValueError is raised if
-    the range has fewer than 3 indices or does not lie between 1 and `length`.
+    most 100, because few samples or dimensions make the smaller eigenvalues fall faster. A ValueError is raised if the
+    range has fewer than 3 indices or does not lie between 1 and `length`.
     """
     whole = length < 16
     first = (1 if whole else 4) if first is None else first

@@ -7,8 +7,8 @@ h(T(X))). Then (Eq. 2)
 .. math:: I(X; Z) = E_{X, Z} \log \frac{E_{T' | X} \exp(\beta \, Z \cdot h(T'(X)))}
     {E_{X', T'} \exp(\beta \, Z \cdot h(T'(X')))}
 
-Two approximations turn minus this information into a contrastive loss (Eq. 17 to 20). Z is replaced by its mean
-h(T(X)), and Jensen's inequality bounds the numerator. For a uniform P(T | X) the result is the loss of SimCLR.
+Two approximations turn -I(X; Z) into a contrastive loss (Eq. 17 to 20). Z is replaced by its mean h(T(X)), and Jensen's
+inequality bounds the numerator. For a uniform P(T | X) the result is the loss of SimCLR.
 """
 
 __all__ = ["augmentation_channel_loss", "draw_members", "policy_entropy"]
@@ -30,7 +30,7 @@ def augmentation_channel_loss(
     eps: float = 1e-8,
     block_size: int = 2048,
 ) -> Tensor:
-    r"""Estimate minus I(X; Z), the mutual information of images and embeddings (Eq. 2 of Koyama et al. 2021).
+    r"""Estimate -I(X; Z), where I is the mutual information of images X and embeddings Z (Eq. 2 of Koyama et al. 2021).
 
     .. math:: L = \frac1N \sum_i \Bigl[\sum_j w_{ij} \log
         \sum_{(i', j') \ne (i, j)} \frac{w_{i'j'}}{N - w_{ij}} e^{s_{ij, i'j'}} -
@@ -40,12 +40,11 @@ def augmentation_channel_loss(
     Each of N images has m augmentations, drawn at random. If they are drawn uniformly, the weight :math:`w_{ij}` of
     augmentation j of image i is its probability under the policy P(T | X). If they are drawn from the policy, all
     weights are equal. :math:`v_{ij}` is proportional to :math:`w_{ij} (1 - w_{ij})`. The first logarithm compares an
-    augmentation with all others, the second with the others of the same image. `jensen` replaces the second logarithm
-    by the weighted mean of s, which increases the loss.
+    augmentation with all other augmentations. The second compares it with the other augmentations of the same image.
+    With `jensen`, the weighted mean of s replaces the second logarithm, which increases the loss.
 
-    For m = 2 and equal weights the loss is SimCLR's NT-Xent at temperature 1 / beta, minus log(2N - 1), because the sum
-    over negatives is a mean here. If m is small or P(T | X) is concentrated, the estimate is biased towards a broad
-    policy, because no augmentation is compared with itself.
+    For m = 2 and equal weights the loss is SimCLR's NT-Xent at temperature 1 / beta, minus log(2N - 1). No augmentation
+    is compared with itself. This biases the estimate towards a broad policy if m is small.
 
     Args:
         z: (N, m, P), embeddings of m >= 2 augmentations of N >= 2 images. Any float dtype; rows are normalised.
@@ -53,7 +52,7 @@ def augmentation_channel_loss(
         beta: Inverse temperature, > 0; it multiplies the cosine.
         jensen: Apply Jensen's inequality to the second logarithm, as Koyama et al. do in their experiments (Eq. 17).
         eps: A row of at most this length is treated as 0.
-        block_size: Rows of the (N m, N m) logits per block. With several blocks, the backward pass computes them again.
+        block_size: Rows of the (N m, N m) logits that are computed at once.
 
     Returns:
         A scalar in float32 (float64 for float64 input), in [-2 beta, 2 beta]; 0 if all similarities are 0.

@@ -22,8 +22,8 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
     .. math:: \mathcal L = \frac1N \sum_i \mathcal L_{\theta, \xi}(q_i, z'_i) + \mathcal L_{\theta, \xi}(q'_i, z_i)
 
     This is Eq. 2 of Grill et al. 2020, summed over both orders of the views (Section 3.1). Primed symbols belong to
-    view 2. All four tensors get gradients; for BYOL, detach `z1` and `z2`. The loss is a scalar in [0, 8] in float32
-    (float64 for float64 input).
+    view 2. All four tensors get gradients; for BYOL, detach `z1` and `z2`. The loss is a float32 or float64 scalar in
+    [0, 8].
 
     Args:
         q1: (N, P), predictions from view 1, N >= 1. Any float dtype.
@@ -49,7 +49,7 @@ def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
     Args:
         q: (N, P), predictions. Any float dtype.
         z: (N, P), targets.
-        eps: >= 0; a row of at most this length is treated as 0. Its distance from a unit vector is 1.
+        eps: >= 0; a row of at most this length is treated as 0, with distance 1 from a unit vector.
 
     >>> byol_prediction_error(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
     tensor([0., 2.])

@@ -22,16 +22,16 @@ from torch import Tensor
 
 
 def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
-    r"""Return the linear CKA of two representations; no rotation, scaling or translation of them changes it.
+    r"""Return the linear CKA of two representations, which is invariant to rotation, scaling and translation.
 
     .. math:: \mathrm{CKA} = \frac{\mathrm{HSIC}(K, L)}{\sqrt{\mathrm{HSIC}(K, K)\, \mathrm{HSIC}(L, L)}}
         = \frac{\|a^T b\|_F^2}{\|a^T a\|_F\, \|b^T b\|_F}
 
-    HSIC measures the dependence of a and b, with :math:`K = a a^T` and :math:`L = b b^T` for centred columns. See Sec.
-    3 of Kornblith et al. 2019; for `unbiased`, Eq. 3 of Nguyen et al. 2021. The result is a float64 scalar from 0 (no
-    linear dependence) to 1 (equal up to rotation, scale and translation); with `unbiased` it may be below 0. The biased
-    estimate is too high for small n: for independent isotropic representations it is about the geometric mean of D_a /
-    (n + D_a) and D_b / (n + D_b), so 1/2 if D_a = D_b = n. Cost: the smaller of O(n D_a D_b) and O(n^2 (D_a + D_b)).
+    HSIC measures the dependence of a and b, with :math:`K = a a^T` and :math:`L = b b^T` for centred columns. The
+    default is from Sec. 3 of Kornblith et al. 2019, and `unbiased` from Eq. 3 of Nguyen et al. 2021. The result is a
+    float64 scalar from 0 (no linear dependence) to 1 (equal up to rotation, scale and translation). With `unbiased` it
+    may be below 0. The biased estimate is too high for small n. For example, it is about 1/2 for independent isotropic
+    representations with D_a = D_b = n. Cost: the smaller of O(n D_a D_b) and O(n^2 (D_a + D_b)).
 
     Args:
         a: (n, D_a), any float dtype; computed in float64.

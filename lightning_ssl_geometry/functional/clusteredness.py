@@ -51,8 +51,8 @@ def clusteredness(
         seed: Seed of the starts.
 
     Returns:
-        Three scores. `nmi` is 1 if k-means finds the given clusters. It is about (k - 1)^2 / (2 N log k) if the k given
-        clusters have equal size and are unrelated to those of k-means. :func:`silhouette` explains the other two.
+        Three scores. `nmi` is 1 if k-means finds the given clusters. For k clusters of equal size that are unrelated to
+        those of k-means, it is about (k - 1)^2 / (2 N log k). :func:`silhouette` explains the other two.
 
     Raises:
         ValueError: If a shape or dtype is wrong, a value of `z` is not finite, or `label` or `n_init` is out of range.
@@ -106,7 +106,7 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
 
 
 def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10, seed: int = 0) -> Tensor:
-    """Cluster the rows by k-means: int64 (N,), the cluster of each row, in [0, k).
+    """Return the cluster of each row by k-means: (N,) int64, from 0 to k - 1.
 
     Computed in float64 on the CPU by scikit-learn's `KMeans`. If fewer than k rows differ, some clusters have no row.
 
@@ -131,14 +131,14 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
 
 
 def uniform_uniformity(dim: int, t: float = 2.0) -> Tensor:
-    r"""Compute the expected uniformity of independent, uniform points on the sphere, a float64 scalar < 0.
+    r"""Return the expected :func:`uniformity` of independent, uniform points on the sphere, a float64 scalar < 0.
 
     .. math:: \log \mathbb E\, e^{-t \|u - v\|^2} = -2t + \log {}_0F_1\bigl(\tfrac d2; t^2\bigr)
         = -2t + \log \sum_{k \ge 0} \frac{t^{2k}}{(d/2)_k\, k!}
 
-    u and v are two such points. The result is the logarithm of the expected :func:`gaussian_potential`, for any number
-    of points. It is log(e^{-2t} I_0(2t)) on the circle, -2t + log(sinh(2t) / 2t) for d = 3, and near -2t (1 - t / d)
-    for large d. Evenly spaced points have a slightly lower :func:`uniformity`.
+    u and v are independent, uniform points. The result is the logarithm of the expected :func:`gaussian_potential`, for
+    any number of points. It is log(e^{-2t} I_0(2t)) on the circle, -2t + log(sinh(2t) / 2t) for d = 3, and near -2t (1
+    - t / d) for large d. Evenly spaced points have a slightly lower :func:`uniformity`.
 
     Args:
         dim: d >= 1, the dimension of the space around the sphere S^{d-1}.

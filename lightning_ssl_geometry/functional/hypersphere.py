@@ -17,8 +17,8 @@ def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = T
 
     .. math:: \frac1N \sum_i \| z^{(1)}_i - z^{(2)}_i \|_2^\alpha
 
-    The result is a scalar: 0 for equal views, at most 2^alpha for unit rows. For alpha = 2, independent views that are
-    uniform on the sphere give 2 on average.
+    The result is a scalar, 0 for equal views and at most 2^alpha for unit rows. For alpha = 2, independent views that
+    are uniform on the sphere have the mean 2.
 
     Args:
         z1: (N, P), view 1.
@@ -38,8 +38,7 @@ def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size:
 
     .. math:: \log \frac1{N(N-1)} \sum_{i \ne j} e^{-t \|z_i - z_j\|^2}
 
-    It is low if the rows spread over the sphere, and 0 if all rows are equal. For uniform rows in many dimensions it is
-    about -2t (1 - t / P).
+    It is 0 if all rows are equal, and low if they spread over the sphere. Uniform rows give about -2t (1 - t / P).
 
     Args:
         z: (N, P), N >= 2.

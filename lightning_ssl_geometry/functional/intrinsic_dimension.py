@@ -32,14 +32,15 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
 
     .. math:: -\log(1 - F(\mu)) = d \log \mu, \quad \mu = T_2 / T_1, \quad F(\mu_{(i)}) = i / N
 
-    :math:`T_1` and :math:`T_2` are the distances of a point to its first and second neighbour, and :math:`\mu_{(i)}` is
-    the i-th smallest of the N ratios. As in Facco et al. 2017, a line through the origin is fitted by least squares,
-    without the largest ratios, and d is its slope. `estimator="mle"` gives :math:`(N - 1) / \sum_i \log \mu_i` from all
-    ratios. This estimate is unbiased for independent ratios, but not robust to outliers.
+    :math:`T_1` and :math:`T_2` are the distances of a point to its first and second neighbour. F is the distribution
+    function of the ratios, and :math:`\mu_{(i)}` is the i-th smallest of the N ratios. As in Facco et al. 2017, a line
+    through the origin is fitted by least squares, without the largest ratios, and d is its slope. `estimator="mle"`
+    gives :math:`(N - 1) / \sum_i \log \mu_i` from all ratios. This estimate is unbiased for independent ratios, but not
+    robust to outliers.
 
     Args:
         h: (N, D), N >= 3, any float dtype; computed in float64.
-        discard: Fraction of the ratios that the fit leaves out, in (0, 1); 0.1 in the paper. At least one is left out.
+        discard: Fraction of the ratios, the largest ones, that the fit leaves out, in (0, 1). At least one is left out.
         estimator: "fit" or "mle".
         chunk_size: Rows computed at a time; memory is O(chunk_size (N + D)).
 
@@ -70,13 +71,13 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
 
     Args:
         h: (N, D), any float dtype; computed in float64.
-        neighbors: k, from 2 to N - 1. A larger k has less noise, but a lower result where the cloud is curved or ends.
-        average: Average of "inverses" or of "estimates".
+        neighbors: k, from 2 to N - 1. A larger k gives less noise, but too low a result for a curved cloud.
+        average: "inverses" for the first form of d, "estimates" for the second.
         chunk_size: Rows at a time; memory is O(chunk_size (N + k D)).
 
     Returns:
-        A float64 scalar >= 0, not bounded by D. It is infinite if all neighbours of every point (with "estimates", of
-        any point) are equally far. Cost: O(N^2 D).
+        A float64 scalar >= 0, not bounded by D. It is infinite if all neighbours of every point are equally far. With
+        "estimates", one such point is enough. Cost: O(N^2 D).
 
     Raises:
         ValueError: If `h` has another shape, an argument is out of range, or points coincide.
@@ -128,7 +129,7 @@ def distances_two_nn_dimension(distance: Tensor, *, discard: float = 0.1, estima
 
 
 def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") -> Tensor:
-    """Compute :func:`mle_dimension` from the (N, k) results of :func:`neighbor_distances`; a distance of 0 is an error.
+    """Compute :func:`mle_dimension` from the (N, k) results of :func:`neighbor_distances`, which must be > 0.
 
     >>> f"{distances_mle_dimension(torch.tensor([[1.0, 2.0], [1.0, 4.0]])):.4f}"  # 2 / log 8
     '0.9618'

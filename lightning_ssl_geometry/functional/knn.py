@@ -19,7 +19,7 @@ def knn_predict(
     temperature: float = 0.07,
     chunk_size: int = 1024,
 ) -> Tensor:
-    r"""Predict the classes (M,), int64, by a weighted vote of the k most similar rows of a bank.
+    r"""Predict the classes of M queries, (M,) int64, by a weighted vote of the k most similar rows of a bank.
 
     .. math:: \arg\max_c \sum_{i \in \mathcal N_k} e^{s_i / \tau}\, 1\{y_i = c\}, \quad s_i = \cos(h, b_i)
 

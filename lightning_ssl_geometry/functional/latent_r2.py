@@ -1,7 +1,7 @@
 """Adjusted R^2, on held-out samples, of a linear map from representations to the latents that generated the data.
 
-Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. Before the
-fit, directions of h that are rounding errors, or hardly vary over the fitted samples, are dropped.
+Rusak et al., Content Suppresses Style: Dimensionality Collapse in Contrastive Learning (2022), Figure 1. The fit
+ignores directions of h that are rounding errors or hardly vary over the fitted samples.
 """
 
 __all__ = ["check_moments", "latent_r2", "moments_r2", "row_moments"]
@@ -26,13 +26,11 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
         z: (N, d) true latents.
         fit: (N,) booleans, the samples to fit; the others are scored. None: the first half is fitted.
         rcond: Features are divided by their root mean square first. Then a direction is dropped if its standard
-            deviation is below this fraction of the largest root mean square of a direction. float32 has rounding errors
-            of 6e-8.
-        seen: A direction is dropped if its variance over the fitted samples is below this fraction of its variance over
-            all samples.
+            deviation is below this fraction of the largest root mean square of a direction.
+        seen: A direction is dropped if its variance in the fitted samples is below this fraction of its total variance.
 
     Returns:
-        float64 (d,), <= 1: 1 if a linear map predicts the latent; 0, or by chance slightly less, if none does; NaN if
+        float64 (d,), <= 1. It is 1 if a linear map predicts the latent, and about 0 if no linear map does. It is NaN if
         the latent does not vary over the scored samples.
 
     Raises:

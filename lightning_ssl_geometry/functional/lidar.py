@@ -58,11 +58,11 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
 def scatter_lidar(
     between: Tensor, within: Tensor, *, delta: float = 1e-4, eps: float = 1e-8, floor: Tensor | float = 0.0
 ) -> Tensor:
-    """Compute :func:`lidar` from the covariances (D, D) `between` samples, not all 0, and `within` them, without delta.
+    """Compute :func:`lidar` from two covariances (D, D): `between` samples, and `within` samples without delta.
 
     Eigenvalues that may be rounding errors are set to 0, because a division by `delta` could make them large. In both
-    matrices, these are eigenvalues up to D times the float64 epsilon times the largest eigenvalue. In `between`, these
-    are also eigenvalues up to `floor`.
+    matrices, these are eigenvalues up to D times the float64 epsilon times the largest eigenvalue. In `between`,
+    eigenvalues up to `floor` are set to 0, too. `between` must not be 0.
     """
     shaped("D, E", between=between)
     shaped("D, D", {"D": len(between)}, between=between, within=within)

@@ -37,8 +37,8 @@ def moments_correlation(moments: Tensor, dim: int, *, eps: float = 1e-6) -> Tens
     """Compute the absolute Pearson correlations of outputs with latents, (P, d) in float64, from second moments.
 
     `moments` are :func:`~lightning_ssl_geometry.functional.latent_r2.row_moments` of outputs and latents, and `dim` is
-    P. A column is constant if its standard deviation is below `eps` times its root mean square; then its correlations
-    are 0. A ValueError is raised if a moment is not finite, or if there are no rows.
+    P. An output or latent counts as constant if its standard deviation is below `eps` times its root mean square. Its
+    correlations are then 0. A ValueError is raised if a moment is not finite, or if there are no rows.
     """
     check_moments(dim, moments=moments)
     mean = moments[0, 1:] / moments[0, 0]

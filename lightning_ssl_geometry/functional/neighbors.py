@@ -13,7 +13,7 @@ Scale = Literal["unit", "mean"]
 
 
 def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tensor:
-    r"""Return the distance of row i of `a` from row i of `b`, for all i (N,), normalised by the rows' length.
+    r"""Return the distance of each row of `a` from the same row of `b`, (N,), normalised by the lengths of the rows.
 
     .. math:: \Bigl\| \frac{a_i}{\|a_i\|} - \frac{b_i}{\|b_i\|} \Bigr\|_2
         \quad\text{or}\quad \frac{\|a_i - b_i\|_2}{\frac1N \sum_j \|a_j\|_2}
@@ -23,7 +23,7 @@ def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tenso
     Args:
         a: (N, D).
         b: (N, D).
-        scale: "unit" is the first form, in [0, 2]; orthogonal rows have 2^0.5. "mean" is the second form, >= 0.
+        scale: "unit" for the first form, in [0, 2], or "mean" for the second form, >= 0.
 
     Raises:
         ValueError: If a shape or `scale` is wrong, or a row ("unit") or all of `a` ("mean") is 0.
@@ -51,8 +51,8 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
     .. math:: \frac1N \sum_i 1\{y_{\star(i)} = y_i\}
 
     `label` (N,) holds integer classes y. `neighbor` (N,) int64 holds :math:`\star(i)`, the index of the neighbour of
-    sample i. In Fig. 6 of Cosentino et al. (2022) this is the hardest negative, the other sample with the most similar
-    embedding z. Random neighbours give :func:`chance_agreement`.
+    sample i. In Fig. 6 of Cosentino et al. (2022) the neighbour is the hardest negative, the other sample with the most
+    similar embedding z. Random neighbours give :func:`chance_agreement`.
     """
     _check_labels(label)
     n = len(label)

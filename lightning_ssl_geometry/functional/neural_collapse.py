@@ -24,18 +24,18 @@ class NeuralCollapse(NamedTuple):
     r"""Four float64 scalars >= 0; all are 0 if classes are points that form a simplex equiangular tight frame (ETF).
 
     :math:`\mu_c` is the mean of class c, one of C classes, and :math:`\mu_G` is the mean of all :math:`\mu_c`.
-    :math:`\Sigma_W` is the covariance within classes, :math:`\Sigma_B` that of the class means. All four scalars are
-    NaN if all class means are equal up to rounding. `equiangularity` and `simplex` are NaN if a class mean equals
-    :math:`\mu_G`, because it has no angle.
+    :math:`\Sigma_W` is the covariance within classes, and :math:`\Sigma_B` the covariance of the class means. All four
+    scalars are NaN if all class means are equal up to rounding. `equiangularity` and `simplex` are NaN if a class mean
+    equals :math:`\mu_G`, because it has no angle.
 
     Attributes:
         within_class: :math:`\mathrm{tr}(\Sigma_W \Sigma_B^+) / C` (NC1), the spread within classes relative to the
             spread between classes. 0 if every class is a point.
         equinorm: Standard deviation of :math:`\|\mu_c - \mu_G\|`, divided by the mean (NC2). 0 if all norms are equal.
         equiangularity: Standard deviation of the cosines between all pairs of :math:`\mu_c - \mu_G` (NC2), at most 1. 0
-            if all angles are equal.
+            for equal angles.
         simplex: Mean of :math:`|\cos + 1/(C-1)|` over the same pairs (NC2), at most C / (C-1). 0 if all angles are
-            equal and as large as C directions allow.
+            equal and as large as possible for C directions.
     """
 
     within_class: Tensor
@@ -45,10 +45,10 @@ class NeuralCollapse(NamedTuple):
 
 
 def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
-    """Measure how close each of C classes is to one point, and the class means to equal norms and angles.
+    """Measure how close each class is to one point, and how close the class means are to equal norms and angles.
 
-    Papyan, Han & Donoho (2020) have classes of equal size. For other sizes, each class has the same weight in the
-    covariance of the class means, and each row in the covariance within classes. Cost: O(N D^2 + C^2 D).
+    Papyan, Han & Donoho (2020) have classes of equal size. For other sizes, all classes have the same weight in the
+    covariance of class means, and all rows in the covariance within classes. Cost: O(N D^2 + C^2 D).
 
     Args:
         h: (N, D), representations. Any float dtype; computed in float64.
@@ -70,11 +70,11 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
 
 
 def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return what :func:`moments_neural_collapse` needs; the results of batches with the same classes can be added.
+    """Return the classes and the sums over their rows that :func:`moments_neural_collapse` needs.
 
-    For `h` (N, D) and integers `label` (N,), the results are four tensors: the C classes that occur, ascending (C,);
-    the number of rows of each class (C,); the sum of these rows (C, D); the sum of h h^T over all rows (D, D). All but
-    the classes are float64.
+    For `h` (N, D) and integers `label` (N,), the first result has the C classes that occur, ascending (C,). The second
+    is the number of rows of each class (C,), and the third the sum of these rows (C, D). The fourth is the sum of h h^T
+    over all rows (D, D). The last three are float64, and can be added over batches with the same classes.
 
     >>> classes, count, total, outer = class_moments(torch.ones(3, 2), torch.tensor([7, 4, 7]))
     >>> classes.tolist(), count.tolist(), total.tolist(), outer.tolist()
@@ -96,10 +96,9 @@ def moments_neural_collapse(
 ) -> NeuralCollapse:
     """Compute :func:`neural_collapse` from the last three results of :func:`class_moments`.
 
-    `within_class` is set to 0 if it may be a rounding error. This is the case below about 1e-13 (a / b)^2, where a is
-    the length of the mean row and b the distance between classes. Class means count as equal if their squared distance
-    is below `rounding`, the mean of eps^2 |h|^2 over the rows with the machine epsilon eps of their dtype. A ValueError
-    is raised if there are fewer than 2 classes, or if a class has no rows.
+    `within_class` is set to 0 if it may be a rounding error. Class means count as equal if their squared distance is
+    below `rounding`. This is the mean of eps^2 |h|^2 over the rows, with the machine epsilon eps of their dtype. A
+    ValueError is raised if there are fewer than 2 classes, or if a class has no rows.
 
     >>> h, label = torch.tensor([[0.0], [2.0], [5.0]]), torch.tensor([0, 0, 1])
     >>> round(moments_neural_collapse(*class_moments(h, label)[1:]).within_class.item(), 4)  # (2/3) / 4 / 2

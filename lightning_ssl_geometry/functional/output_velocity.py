@@ -41,19 +41,17 @@ def output_velocity(
     a forward pass. At the samples x the result equals :func:`kernel_flow` of :func:`neural_kernel`.
 
     Args:
-        network: f, maps (N, ...) to (N, d), each sample independently; in eval mode. Its parameters that require a
-            gradient are the weights w.
+        network: f, in eval mode, maps (N, ...) to (N, d), each sample independently. w are its trainable parameters.
         x: (n, ...), the samples of the step; a tuple of tensors with n rows if the network takes several.
         cotangent: g (n, d), n times the gradient of the batch's loss with respect to each output.
         at: (m, ...), the points a, a tensor or a tuple like x; None: x.
-        chunk_size: Samples at a time, >= 1. Memory is that of their backward pass, plus twice the weights.
+        chunk_size: Number of samples in one backward pass, >= 1.
 
     Returns:
         (m, d), detached: the time derivative of f(a). A step of size s changes f(a) by s times this derivative.
 
     Raises:
-        ValueError: If a shape is wrong, `chunk_size` < 1, no parameter requires a gradient, or batch norm or dropout is
-            not in eval mode.
+        ValueError: If a shape or `chunk_size` is wrong, there are no w, or batch norm or dropout is not in eval mode.
 
     >>> layer = nn.Linear(3, 3, bias=False)  # K(x_i, x_j) = (x_i . x_j) I
     >>> output_velocity(layer, torch.eye(3), torch.ones(3, 3))[0]
@@ -96,8 +94,8 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
         moved: (V, N, d), the velocities of f(T_v x_i), V >= 1. Shapes that do not fit raise a ValueError.
 
     Returns:
-        A float64 scalar >= 0: 0 if the step moves a sample and its versions equally, about 2^0.5 if the movements are
-        independent; NaN if nothing moves.
+        A float64 scalar >= 0: 0 if a sample and its versions move equally, about 2^0.5 if they move independently. It
+        is NaN if nothing moves.
 
     >>> at = torch.tensor([[3.0, 4.0]])
     >>> f"{step_invariance_error(at, torch.tensor([[[3.0, 3.0]], [[3.0, 5.0]]])).item():.2f}"

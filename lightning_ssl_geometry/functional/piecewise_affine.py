@@ -46,10 +46,10 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
     Args:
         projector: g, (N, D) -> (N, P), which maps each sample independently.
         h: (N, D).
-        chunk_size: Samples at a time; memory without the result is O(chunk_size x (D P + the sum of the widths)).
+        chunk_size: Number of samples computed at a time. Fewer samples take less memory.
 
     Returns:
-        W (N, D, P), the transpose of a `nn.Linear`'s weight, and b (N, P); detached, in the parameters' dtype.
+        W (N, D, P), for a `nn.Linear` the transpose of its weight, and b (N, P), both detached.
 
     Raises:
         ValueError: If a shape is wrong, or batch norm or dropout is not in eval mode.
@@ -70,10 +70,10 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
 
 
 def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
-    """Record on which side of each activation's breakpoints each sample lies, as A columns of booleans (N, A).
+    """Return booleans (N, A): on which side of each activation's breakpoints each sample lies.
 
-    A ReLU, leaky ReLU or PReLU unit has one column: its input is above 0. A hardtanh or two-sided clamp has two: its
-    input is above the lower end, and above the upper end. Columns are in order of execution. Functions such as `F.relu`
+    A ReLU, leaky ReLU or PReLU unit has one column, which is True if the unit's input is above 0. A hardtanh or
+    two-sided clamp has two columns, one for each end. Columns are in order of execution. Functions such as `F.relu`
     count like modules. A linear projector has A = 0.
 
     Args:
@@ -81,8 +81,8 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
         h: (N, D).
 
     Raises:
-        ValueError: If an operation is not piecewise affine in h, a shape is wrong, or batch norm or dropout is not in
-            eval mode.
+        ValueError: If an operation is not piecewise affine, a shape is wrong, or batch norm or dropout is in train
+            mode.
 
     >>> activation_pattern(nn.ReLU(), torch.tensor([[1.0, -1.0], [2.0, 3.0]])).tolist()
     [[True, False], [True, True]]
@@ -101,9 +101,8 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
 def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
     """Return the index of each sample's region in the projector's partition Omega (Eq. 11 of Cosentino et al. 2022).
 
-    Samples with the same :func:`activation_pattern` share a region. That function describes the arguments and errors.
-    Units that do not affect the output split one affine piece into several regions. The result is int64 (N,), from 0 to
-    the number of visited regions - 1.
+    Samples with the same :func:`activation_pattern` share a region. It describes the arguments and errors. Units that
+    do not affect the output split one affine piece into several regions. The result is (N,) int64, counted from 0.
 
     >>> linear_regions(nn.ReLU(), torch.tensor([[1.0], [-1.0], [2.0]]))
     tensor([1, 0, 1])
@@ -148,7 +147,7 @@ def unexplained_squares(
 ) -> tuple[Tensor, Tensor]:
     """Compute the terms of the numerator of :func:`local_unexplained_variance` for T thresholds `taus`.
 
-    The results are (T, N): the squared distances from the column spaces, float64, and the ranks of the W_i, int64.
+    The results (T, N) are the squared distances from the column spaces, float64, and the ranks of the W_i, int64.
 
     >>> unexplained_squares(torch.tensor([[3.0, 4.0]]), torch.tensor([[[1.0], [0.0]]]), [None])
     (tensor([[16.]], dtype=torch.float64), tensor([[1]]))

@@ -37,8 +37,8 @@ def moments_floor(rows: Tensor, outer: Tensor, rounding: Tensor) -> Tensor:
 
     `rows` is N, the number of rows :math:`h_i`, which are not centred. `outer` (D, D) is the sum of :math:`h_i h_i^T`.
     `rounding` is the sum of :math:`\epsilon^2 \|h_i\|^2`, with the machine epsilon of each row's dtype. The first term
-    is that of :func:`rounding_floor`, squared. The second term allows for errors of sums in float64. It hides singular
-    values below about 1e-7 of the largest.
+    corresponds to the first term of :func:`rounding_floor`. The second term allows for errors of sums in float64. It
+    hides singular values below about 1e-7 of the largest singular value.
     """
     dim = len(outer)
     # In tests with equal rows, N up to 200,000, on three kinds of processors, errors were at most half the second term.

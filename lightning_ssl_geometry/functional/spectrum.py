@@ -77,7 +77,7 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
         eps: Avoids log(0), with a bias of about d * eps * log(1 / eps) for d singular values.
 
     Raises:
-        ValueError: If `h` has fewer than 2 axes, or if all rows are zero (with `center`: equal) up to rounding.
+        ValueError: If `h` has fewer than 2 axes, or all rows (after centring) are zero up to rounding.
     """
     return singular_values_effective_rank(_singular_values(h, center), eps=eps)
 

@@ -22,10 +22,9 @@ def unexplained_variance(
     .. math:: \frac{\sum_i \min_{t_i} \|\delta_i - W t_i\|_2^2}{\sum_i \|\delta_i\|_2^2}
 
     In Eq. 10 and Fig. 7 of Cosentino et al. 2022, :math:`\delta_i = h^2_i - h^\star_i` is the displacement of a
-    sample's second view from its hardest negative. The projector is :math:`z = W^\top h`. The minimum is by least
-    squares, since :math:`W W^\top` (Eq. 9) is a projection only for orthonormal columns. The result is a float64 scalar
-    in [0, 1]. Isotropic directions give 1 - r / D, with r the rank of W. A trained W has full rank in floating point;
-    `tau` can exclude its small singular values.
+    sample's second view from its hardest negative. The projector is :math:`z = W^\top h`. The result is a float64
+    scalar in [0, 1]. Isotropic directions give 1 - r / D, with r the rank of W. A trained W has full rank, but `tau`
+    can exclude its small singular values.
 
     Args:
         delta: (N, D), directions.
@@ -50,7 +49,7 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
 
     .. math:: \frac{\sum_i \|(I - U_\tau U_\tau^\top) v_i\|_2^2}{\sum_i \|v_i\|_2^2}
 
-    This is :func:`unexplained_variance` with another default of `tau`: :math:`U_\tau` are the left singular vectors of
+    This is :func:`unexplained_variance` with another default of `tau`. :math:`U_\tau` are the left singular vectors of
     W whose singular values reach tau. The result is a float64 scalar in [0, 1].
 
     In Propositions 4.1 to 4.3 of Cosentino et al. 2022, :math:`v_i = h^2_i - h^1_i` is the difference of two views (or

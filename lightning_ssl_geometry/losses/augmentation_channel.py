@@ -28,7 +28,7 @@ class AugmentationChannelLoss(nn.Module):
         self.jensen = jensen
 
     def forward(self, z: Tensor, log_weight: Tensor | None = None) -> Tensor:
-        """Return the loss, a scalar, of `z` (N, m, P) for m augmentations of each sample with log-weights (N, m)."""
+        """Return the loss, a scalar, of embeddings (N, m, P) of m augmentations per sample, with log-weights (N, m)."""
         z = distributed.gather(z)
         log_weight = None if log_weight is None else distributed.gather(log_weight)
         return augmentation_channel_loss(z, log_weight, self.beta, jensen=self.jensen)

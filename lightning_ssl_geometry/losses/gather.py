@@ -12,8 +12,8 @@ from lightning_ssl_geometry.functional.info_nce.settings import check_views
 def gather_views(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
     """Concatenate the rows of all ranks, with gradient, in one collective operation.
 
-    `z1` and `z2` are (N, P); N may differ between ranks and may be 0. All ranks get both views as (sum of N, P). With
-    one rank, the arguments are returned unchecked.
+    `z1` and `z2` are (N, P); N may differ between ranks and may be 0. Every rank gets both views with the rows of all
+    ranks. With one rank, the arguments are returned unchecked.
     """
     if world_size() == 1:
         return z1, z2

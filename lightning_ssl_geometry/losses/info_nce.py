@@ -24,23 +24,22 @@ class InfoNCELoss(nn.Module):
 
     Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch. With
     DistributedDataParallel, the loss and all gradients are exactly those of a single process, also if the batches
-    differ in size. If all ranks together have only one sample, and the positive is in the denominator, loss and
-    gradient are 0. Each dimension k may have its own temperature, as in Rusak et al., Content suppresses style:
-    dimensionality collapse in contrastive learning (2022):
+    differ in size. Each dimension k may have its own temperature :math:`\tau_k` in the similarity of embeddings a and
+    b, as in Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022):
 
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
     Args:
-        temperature: tau > 0: one number, or P numbers for P dimensions of the embeddings. An `nn.Parameter` is learnt;
-            a call raises an error if it is no longer positive. A module, such as :class:`LearnedTemperature`, computes
-            the temperatures (P,) from both views of all ranks. It gets the views as (N, P) each, detached, and
-            normalised if the form normalises.
+        temperature: tau > 0: one number, or P numbers for P dimensions of the embeddings. An `nn.Parameter` is learnt.
+            A call raises an error if it is no longer positive. A module, such as :class:`LearnedTemperature`, computes
+            the temperatures (P,) from the detached views (N, P) of all ranks, which are normalised if the form
+            normalises.
         form: An :class:`~lightning_ssl_geometry.functional.InfoNCEForm`, or its name.
         mode: "distance": tau divides each term of the sum, as in the equation. "feature": tau divides the embeddings,
-            so the products a_k b_k are divided by tau^2, and the powers by tau^p.
+            so the terms are divided by tau^2 (dot product) or tau^p (distance).
         gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch. A temperature
             module gets the views of all ranks in either case.
-        block_size: Rows and columns of the logits computed at a time, by default 1024, or 4096 on a GPU.
+        block_size: Rows and columns of the logits that are computed at once, by default 1024, or 4096 on a GPU.
         **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `symmetric=False`. An unknown
             attribute raises a TypeError, and a contradiction of two attributes a ValueError.
 

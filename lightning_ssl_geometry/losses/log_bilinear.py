@@ -33,8 +33,7 @@ class LogBilinearInfoNCELoss(nn.Module):
         form: A form with `normalize=False`, the similarity "dot", the denominator "sum" and `include_self=False`. The
             default has SimCLR's denominator.
         gather: Gather the views of all ranks; otherwise each rank's negatives come from its own batch.
-        **switches: Attributes of :class:`~lightning_ssl_geometry.functional.InfoNCEForm` that differ from those of
-            `form`, such as `joint=True`.
+        **switches: Attributes of `InfoNCEForm` that differ from those of `form`, such as `joint=True`.
     """
 
     @by_position("positive_in_denominator", "symmetric", "negatives", "joint", "gather")

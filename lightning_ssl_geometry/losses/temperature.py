@@ -56,8 +56,7 @@ class EqualizingTemperature(_FixedTemperature):
     r"""Fixed temperatures by Prop. 3 of Rusak et al. 2022: :math:`\sigma_c / \sigma_s` for content, 1 for style.
 
     Content hardly changes between the views of a sample; style changes. The paper states these temperatures for squared
-    differences, as in :class:`InfoNCELoss` with `mode="distance"`. The paper's proof divides the embeddings, as in
-    `mode="feature"`.
+    differences, the mode "distance" of :class:`InfoNCELoss`. The proof divides the embeddings, the mode "feature".
 
     Args:
         dim: P, the number of dimensions of the embeddings.
@@ -108,29 +107,29 @@ class LearnedTemperature(nn.Module):
 class GradientSpectrumTemperature(nn.Module):
     r"""Temperatures by Prop. 2 and 3 of Rusak et al. 2022, estimated from the embeddings during training.
 
-    In training, this module averages two matrices over the batches: the covariance of the embeddings ("marginal"), and
-    the second moment of the change within a pair ("conditional"). :func:`functional.content_dimension` defines the
-    ascending ratios r of the two. The number :math:`d_c` of content dimensions is the number of ratios before the
-    largest jump. The :math:`d_c` outputs with the smallest change within a pair, relative to their variance, get the
-    temperature
+    In training, this module averages two matrices over the batches. "Marginal" is the covariance of the embeddings, and
+    "conditional" the second moment of the change within a pair. The ratios r of the two matrices are those of
+    :func:`functional.content_dimension`, in ascending order. The number :math:`d_c` of content dimensions is the number
+    of ratios before the largest jump. The :math:`d_c` outputs with the smallest change within a pair, relative to their
+    variance, get the temperature
 
     .. math:: \tau_c = \sqrt{\bar r_c / \bar r_s}
 
-    with the means of r before and after the jump. If content and style have equal variance, this is the :math:`\sigma_c
-    / \sigma_s` of Prop. 3. A value below `floor` is replaced by `floor`, with a warning the first time. The other
-    outputs have temperature 1. If r has no jump of at least `min_ratio`, all outputs have temperature 1.
+    with the means :math:`\bar r_c` before and :math:`\bar r_s` after the jump. If content and style have equal
+    variance, this is :math:`\sigma_c / \sigma_s` of Prop. 3. A value below `floor` is replaced by `floor`, with a
+    warning the first time. The other outputs have temperature 1. Without a jump of at least `min_ratio`, all outputs
+    have temperature 1.
 
     The averages are the float64 buffers `marginal` and `conditional`, (P, P) each; `batches` counts their updates. The
-    buffers are equal on all ranks and constant in evaluation. Casting the module, as precision "bf16-true" does, makes
-    the averages too coarse for small updates. A batch of one sample is skipped. A training step costs O(N P^2 + P^3). A
-    call raises a ValueError if a shape is wrong or a value is not finite.
+    buffers are equal on all ranks and constant in evaluation. Precision "bf16-true" makes the averages too coarse. A
+    batch of one sample is skipped. A call raises a ValueError for wrong shapes and for values that are not finite.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
         momentum: Weight of the old averages, in [0, 1). The first 1 / (1 - momentum) batches have equal weights.
         floor: The smallest temperature, in (0, 1].
         min_ratio: The smallest factor in r that counts as the jump from content to style, > 1 and finite.
-        eps: Smallest ratio in the search for the jump, > 0; it replaces smaller ratios.
+        eps: Smallest ratio in the search for the jump, > 0. It replaces smaller ratios.
 
     >>> z1 = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
     >>> GradientSpectrumTemperature(2)(z1, z1 * torch.tensor([1.1, 1.5]))  # r = 0.1^2 and 0.5^2

@@ -21,7 +21,7 @@ def quarter_turn(x: Tensor, turns: Tensor | int) -> Tensor:
 
     Args:
         x: (N, ..., H, W), floating point; the result has the same shape and dtype.
-        turns: r, counted modulo 4: one integer for all samples, or (N,) int64.
+        turns: r modulo 4, as one integer for all samples or as (N,) int64.
 
     Raises:
         ValueError: If a shape or dtype is wrong, or H != W and a number of turns is odd (this check waits for the GPU).
@@ -51,7 +51,7 @@ def translate(x: Tensor, shift: Tensor, fill: Tensor | float = 0.0, circular: bo
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype.
-        shift: s = (rows down, columns to the right), int64: (2,) for all samples, or (N, 2).
+        shift: s = (rows down, columns to the right), int64, as (2,) for all samples or as (N, 2).
         fill: Value of the pixels that enter at the border: one number, or (C,). Not used with `circular`.
         circular: Whether pixels that leave the image at one border enter at the opposite border.
 
@@ -84,15 +84,15 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
         (A_f)_{ij} \propto \max\bigl(0, 1 - |j - c_i| / \max(1, 1/f)\bigr), \quad
         c_i = \tfrac{H - 1}{2} + \tfrac{1}{f} \bigl(i - \tfrac{H - 1}{2}\bigr)
 
-    Each row of A_f sums to 1. B_f is the same matrix for the columns. The weights are those of torchvision's
-    `resize(..., antialias=True)`. For f < 1, the resized image fills the f H x f W pixels in the middle, and the pixels
-    around it get the value `fill`. An edge pixel that the image covers only in part is a mean weighted by area. For f >
-    1, the border is cut off. For f = 1, the image does not change, up to the precision of matrix products. The result
-    is continuous in f; it is differentiable in x and f, except at isolated f.
+    Rows of A_f sum to 1. B_f is the same matrix for the columns. The weights are those of torchvision's `resize(...,
+    antialias=True)`. If f < 1, the resized image fills the f H x f W pixels in the middle, and the pixels around it get
+    the value `fill`. An edge pixel that the resized image covers only in part is a mean weighted by area. If f > 1, the
+    border is cut off. The result is continuous in f. It is differentiable in x and, except at isolated values, in f.
 
     Args:
         x: (N, C, ..., H, W), floating point; the result has the same shape and dtype, computed in float32 or float64.
-        factor: f > 0: one number for all samples, or (N,). A tensor on the GPU makes the check wait for the GPU.
+        factor: f > 0, as one number for all samples or as (N,). The check waits for the GPU if this is a tensor on the
+            GPU.
         fill: Value around the resized image: one number, or (C,).
 
     Raises:
@@ -116,7 +116,7 @@ def rescale(x: Tensor, factor: Tensor | float, fill: Tensor | float = 0.0) -> Te
 
 
 def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return A_f of :func:`rescale`, (N, size, size), and the covered share of each pixel, (N, size)."""
+    """Return A_f of :func:`rescale`, (N, size, size), and the part of each pixel that the image covers, (N, size)."""
     i = torch.arange(size, dtype=factor.dtype, device=factor.device) - (size - 1) / 2  # from the centre
     f = factor.unsqueeze(1)  # (N, 1)
     center = (i / f).clamp(-size / 2, size / 2)  # (N, size), of output pixel i in the image
@@ -128,7 +128,7 @@ def _resize_matrix(factor: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _gather_pixels(x: Tensor, source: Tensor) -> Tensor:
-    """Return y[n, ..., j] = x[n, ..., source[n, j]], where j counts the H W pixels of an image."""
+    # y[n, ..., j] = x[n, ..., source[n, j]] for the pixels j = 0, ..., H W - 1
     flat = x.flatten(-2)
     index = source.view(len(source), *(1,) * (flat.ndim - 2), flat.shape[-1])
     return flat.gather(-1, index.expand(flat.shape)).view(x.shape)

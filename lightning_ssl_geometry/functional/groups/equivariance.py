@@ -5,9 +5,9 @@ transformations :math:`T_g` of images if it has operators :math:`\Gamma_g` on fe
 :math:`f(T_g x) = \Gamma_g f(x)`. Feature maps are (N, C, |G|, H, W), with |G| = S R for S scales and R orientations.
 Scale s and orientation r have the index s R + r. :math:`\Gamma_g` acts on them as follows:
 
-- quarter turn: the maps turn, and shift circularly by R / 4 along the orientations;
-- translation by a multiple of the stride: the maps shift by this multiple;
-- change of scale by s_i / s_j: the maps of scale j are resized about their centre, and become the maps of scale i.
+- A quarter turn turns the maps, and shifts them circularly by R / 4 along the orientations.
+- A translation by k times the stride shifts the maps by k positions.
+- A change of scale by s_i / s_j resizes the maps of scale j about their centre. They become the maps of scale i.
 
 The error is that of Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020).
 """
@@ -78,18 +78,19 @@ class EquivarianceSettings:
     """Settings of :func:`equivariance_error`.
 
     Attributes:
-        group: "rotation": 1, 2 and 3 quarter turns. "translation": shifts by the stride down, up, right and left.
-            "scale": changes by s_i / s_j for i < j, where s are the `scales`, in the order (0, 1), (0, 2), ..., (1, 2).
-        group_shape: (S, R), the numbers of scales and orientations. None: the network's attribute `group_shape`.
-            Without this attribute, the group axis has only scales for "scale", and otherwise only orientations.
-        scales: S >= 2 ascending numbers, any if the network has no group axis. None: the network's attribute `scales`.
+        group: "rotation" for 1, 2 and 3 quarter turns, "translation" for shifts by the stride down, up, right and left,
+            or "scale" for the factors `scales[i] / scales[j]` with i < j, in the order (0, 1), (0, 2), ..., (1, 2).
+        group_shape: (S, R), the numbers of scales and orientations. None: the network's attribute `group_shape`. A
+            network without this attribute has only scales if `group` is "scale", and otherwise only orientations.
+        scales: S >= 2 ascending numbers. None: the network's attribute `scales`. Without a group axis, any will do.
         stride: Image pixels per position of the maps: one integer, or one for each of `layers`. None: the network's
-            integer attribute `stride`. For `layers`, or without this attribute, None means image height / map height,
-            rounded, which is wrong with little padding. Images shift by the least common multiple of the strides.
+            integer attribute `stride`. With `layers`, or if the attribute is missing, it is image height / map height,
+            rounded. This is wrong for networks with little padding. Images move by the least common multiple of the
+            strides.
         layers: Dotted names of the submodules whose outputs are compared. None: the network's output.
         margin: Width of the strip at each border that is not compared, in pixels of the image.
-        circular: Whether translations are circular; for networks with circular padding, if the stride divides H.
-        fill: Value of the pixels that enter the image at the border (translation, scale): one, or one per channel.
+        circular: Whether translations are circular. This fits networks with circular padding whose stride divides H.
+        fill: Value of pixels that enter at the border in translations and scalings: one number, or one per channel.
 
     Raises:
         ValueError: If a value is out of range, or `stride` does not fit `layers`.
@@ -128,12 +129,12 @@ class EquivarianceSettings:
         return list(itertools.combinations(range(len(self.scales or ())), 2))
 
     def elements(self, shift: int = 1) -> tuple[Element, ...]:
-        """List the elements of the group, with translations by `shift` pixels."""
+        """List the elements of the group; translations are by `shift` pixels."""
         scales = self.scales if self.group == "scale" and self.scales else ()
         return group_elements(self.group, shift, [small / large for small, large in itertools.combinations(scales, 2)])
 
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
-        """Return the two sums of :func:`equivariance_error` over images x; a ValueError is raised in the same cases."""
+        """Return the two sums of :func:`equivariance_error` for the images x, with the same ValueErrors."""
         scales = getattr(network, "scales", None) if self.scales is None and self.group == "scale" else self.scales
         if scales is None and self.group == "scale":
             raise ValueError(f"Expected `scales`, since {type(network).__name__} has none of its own, but got None.")
@@ -169,32 +170,30 @@ def equivariance_error(
 
     T_g transforms an image by the group element g, and Gamma_g transforms feature maps. The network f is equivariant if
     f(T_g x) = Gamma_g f(x). The error is the squared relative error of Sosnovik, Szmaja & Smeulders, Scale-Equivariant
-    Steerable Networks (2020), but one ratio for the whole batch. It is 0 for an equivariant network and 1 if f(T_g x) =
-    0. It is 2 if f(T_g x) and Gamma_g f(x) have equal norms and are unrelated. There is no upper bound. Maps with a
-    large common mean have a small error even without equivariance; compare with a network that is not equivariant.
+    Steerable Networks (2020). Here it is one ratio for the whole batch. It is 0 for an equivariant network and 1 if
+    f(T_g x) = 0. It is 2 if f(T_g x) and Gamma_g f(x) have equal norms and are unrelated. There is no upper bound. Maps
+    with a large common mean have a small error even without equivariance.
 
-    The norms include all channels, group elements and compared positions. Where Gamma_g f(x) would need content from
-    outside of the map (for scalings, and for translations without `circular`), positions are not compared. The image's
-    border and zero padding also affect other positions near the border; `margin` excludes these as well.
+    The norms include all channels, group elements and compared positions. A position is not compared if Gamma_g f(x)
+    would need content from outside of the map there. This happens for scalings, and for translations without
+    `circular`. Zero padding also affects other positions near the border. Exclude them with `margin`.
 
-    If the output has no group axis, or one of length 1, Gamma_g only moves or resizes the maps; a plain CNN has a large
-    error under rotation. If the output is (N, D), or its maps have one pixel, Gamma_g is the identity. The error then
-    measures invariance, relative to the norm of f; :func:`invariance_error` is relative to distances between images.
+    If the output has no group axis, or a group axis of length 1, Gamma_g only moves or resizes the maps. If the output
+    is (N, D), or its maps have one pixel, Gamma_g is the identity. The error then measures invariance.
 
-    Cost: 1 + E forward passes; E is 3 (rotation), 4 (translation) or S (S - 1) / 2 (S scales). Outputs for x are kept.
+    Cost: 1 + E forward passes. E is 3 for rotations, 4 for translations and S (S - 1) / 2 for S scales.
 
     Args:
-        network: f, in eval mode. It maps images (N, C_in, H, W) to (N, C, |G|, H', W') with |G| group elements, to (N,
-            C, H', W'), or to (N, D).
+        network: f, in eval mode, maps images to (N, C, |G|, H', W') for |G| group elements, (N, C, H', W') or (N, D).
         x: (N, C_in, H, W), floating point; square for rotations. In float64, equivariance gives an error <= 1e-25.
         group: "rotation", "translation" or "scale".
-        fill: Value of the pixels that enter the image at the border (translation, scale): one, or one per channel.
+        fill: Value of pixels that enter at the border in translations and scalings: one number, or (C_in,).
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
             :class:`~lightning_ssl_geometry.functional.groups.equivariance.EquivarianceSettings`.
 
     Returns:
-        A dict from layer names ("output" if no layers were chosen) to the errors of the group elements, float64 (E,),
-        differentiable. An error is not finite if f(x) is 0 for all images.
+        A dict from the names of the layers to the errors of the E group elements, (E,), float64 and differentiable.
+        Without `layers`, the only name is "output". An error is not finite if f(x) is 0 for all images.
 
     Raises:
         ValueError: If an argument is out of range, x is not a batch of images, the network is in training mode, or a
@@ -232,8 +231,8 @@ def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
         h_moved: h(T x), (N, D), for the same samples.
 
     Returns:
-        float64 scalar >= 0. 0: invariant. 1: a transformed image is as far from the original as another image. NaN if
-        all rows of h and h_moved are equal.
+        A float64 scalar >= 0. It is 0 for invariant representations, and 1 if a transformed image is as far from its
+        original as another image is. It is NaN if all rows of h and h_moved are equal.
 
     Raises:
         ValueError: If the shapes differ, or there are fewer than 2 samples.
@@ -249,7 +248,9 @@ def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
 
 
 def group_elements(group: Transformation, shift: int = 1, factors: Sequence[float] = ()) -> tuple[Element, ...]:
-    """List a group's elements: 1, 2 and 3 quarter turns; shifts (rows, columns) by `shift` pixels; or scale `factors`.
+    """List the elements of a group.
+
+    These are 1, 2 and 3 quarter turns, four shifts (rows, columns) by `shift` pixels, or the scale `factors`.
 
     >>> group_elements("translation", 4)
     ((4, 0), (-4, 0), (0, 4), (0, -4))
@@ -276,7 +277,7 @@ def transformed(
 
 @dataclass(frozen=True)
 class _Maps:
-    """A layer's output as maps z (N, C, S, R, H, W): S scales, R orientations, `stride` image pixels per position."""
+    """The output of a layer, reshaped to maps z (N, C, S, R, H, W) with `stride` image pixels per position."""
 
     name: str
     z: Tensor
@@ -303,7 +304,6 @@ class _Comparison:
         return EquivarianceSums(names, difference, reference)
 
     def _regular(self, name: str, z: Tensor) -> Tensor:
-        """Reshape an output to maps (N, C, S, R, H, W) of S scales and R orientations."""
         group = self.settings.group
         if z.ndim not in (2, 4, 5):
             wanted = "(N, C, |G|, H, W), (N, C, H, W) or (N, D)"
@@ -317,10 +317,10 @@ class _Comparison:
         if s * r != order:
             raise ValueError(f"Expected `{name}` with S R = {s} * {r} group elements, but got {order}.")
         _check_group(group, (s, r), self.settings.scales)
-        return z.unflatten(2, (s, r))
+        return z.unflatten(2, (s, r))  # (N, C, S, R, H, W)
 
     def _compared(self, place: int, maps: _Maps, output: Tensor, shift: int) -> Tensor:
-        """Return numerator and denominator of a layer's error, for the group element with the index `place`."""
+        """Return the two sums of a layer's error for the group element with the index `place`."""
         settings, group = self.settings, self.settings.group
         z, found = maps.z, self._regular(maps.name, output)
         element = settings.elements(shift // maps.stride)[place]

@@ -28,7 +28,7 @@ Axis = Literal["scale", "rotation", "translation"]
 
 
 class FiberGroup(NamedTuple):
-    """A group as a product of axes with lengths `shape`; the last axis varies fastest in the index of an element."""
+    """A group as a product of axes with lengths `shape`. Elements are numbered with the last axis varying fastest."""
 
     shape: tuple[int, ...]
     cyclic: tuple[bool, ...]
@@ -45,18 +45,20 @@ def feature_map(
     group_shape: tuple[int, int] | None = None,
     circular: bool = False,
 ) -> tuple[Tensor, FiberGroup]:
-    """Arrange the output of a backbone by group elements, and average over the axes outside of the group.
+    """Turn the output of a backbone into a feature map on a group; axes that `group` does not name are averaged.
 
     Args:
-        z: (N, C, S R, H, W), scale s of S and orientation r of R at index s R + r; or (N, C, H, W), no group axis.
+        z: (N, C, S R, H, W) for S scales and R orientations, or (N, C, H, W) without a group axis. Scale s and
+            orientation r have the index s R + r.
         group: One or several of "scale", "rotation" and "translation", in any order. Without "translation", the maps
-            are averaged over space (Appendix B of Keller et al. 2022).
+            are averaged over rows and columns (Appendix B of Keller et al. 2022).
         group_shape: (S, R); needed if `group` has both "scale" and "rotation". None: the group axis has only
             orientations if `group` has "rotation", and otherwise only scales.
         circular: Whether rows and columns are cyclic, as they are for a network with circular padding.
 
     Returns:
-        The feature map (N, C, |G|), and the group of |G| elements; its axes are scales, orientations, rows, columns.
+        The feature map (N, C, |G|), and its group of |G| elements. The group's axes are in the order scales,
+        orientations, rows, columns.
 
     Raises:
         ValueError: If `group` is unknown, z has no axis for it, or `group_shape` does not fit z.
@@ -91,11 +93,11 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None = None) -> Tensor:
-    """List all positions :math:`g^{-1} g_0` to which a base space g_0, b ordered group elements, can be moved.
+    """List all positions :math:`g^{-1} g_0` of a base space g_0, an ordered set of b group elements.
 
-    The base space is a contiguous patch: the first b elements of the smallest box that has at least b elements and can
-    be moved. If several boxes are smallest, the most cubic one is taken. Along a cyclic axis the patch moves all the
-    way round; along other axes it moves up to the border.
+    The base space has the first b elements of a box. The box is the smallest one that has at least b elements and can
+    be moved. If several boxes are smallest, the most cubic one is taken. Along a cyclic axis, the base space moves all
+    the way round. Along other axes, it moves up to the border.
 
     Args:
         group: The group, from :func:`feature_map`.
@@ -126,8 +128,7 @@ def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: boo
     r"""Compute the squared distance :math:`\|g_1 - g_2\|_2^2` between group elements, in steps along the axes, int64.
 
     `g1` and `g2` are int64 indices of elements; their shapes are broadcast. With `wrap`, a cyclic axis is measured
-    along the shorter way round. Section 4 of Keller et al. 2022 uses the distance without `wrap`, as an approximation
-    that ignores the topology of the group.
+    along the shorter way round. Section 4 of Keller et al. 2022 uses the distance without `wrap`.
 
     >>> topographic_distance(torch.tensor(0), torch.tensor(3), FiberGroup((4,), (True,))).item()
     9
@@ -150,12 +151,12 @@ def nearby_bases(
     Args:
         bases: (B, b), B base spaces of b group elements, from :func:`base_spaces`.
         group: The group, from :func:`feature_map`.
-        max_distance: Largest :func:`topographic_distance` of first elements that counts as near; None: no limit.
+        max_distance: Largest :func:`topographic_distance` of the first elements of near base spaces; None: no limit.
         wrap: Whether distances along a cyclic axis are those of the shorter way round.
 
     Returns:
-        Two int64 tensors. (B, B): row i lists all base spaces, at first those near base space i (which include i), then
-        the others. (B,): how many are near.
+        Two int64 tensors. Row i of the first, (B, B), lists the base spaces near base space i, including i, and then
+        all others. The second, (B,), counts the base spaces near each base space.
 
     Raises:
         ValueError: If no base space is near another one.
@@ -171,7 +172,7 @@ def nearby_bases(
 
 
 def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
-    """Concatenate b fibers of each sample to a fiber bundle, (N, b C); a fiber is z[n, :, g] at a group element g.
+    """Concatenate b fibers z[n, :, g] of each sample n, at b group elements g, to a fiber bundle (N, b C).
 
     Args:
         z: (N, C, |G|), C channels of N samples at |G| group elements.
@@ -200,7 +201,6 @@ def _group_shape(names: tuple[Axis, ...], given: tuple[int, int] | None, order: 
 
 
 def _smallest_box(group: FiberGroup, size: int) -> tuple[int, ...]:
-    """Return the sides of the smallest box of >= `size` elements that can be moved; of several, the most cubic."""
     boxes = (
         box
         for box in itertools.product(*(range(1, n + 1) for n in group.shape))

@@ -35,18 +35,17 @@ def lie_generator(
 
     Eq. 7 of Cosentino et al. 2022. The order "first" replaces the exponential by :math:`I + \epsilon_i G` (Eq. 12). The
     solution is :math:`\sum_i \epsilon_i v_i h_i^{1\top} (\sum_i \epsilon_i^2 h^1_i h_i^{1\top} + \lambda I)^{-1}` with
-    :math:`v_i = h^2_i - h^1_i`; it is exact only in the limit of small strengths. The order "exponential" starts from
-    this solution and finds a local minimum by L-BFGS. The search is reliable if a strength of 1 turns the
+    :math:`v_i = h^2_i - h^1_i`. This solution is exact only in the limit of small strengths. The order "exponential"
+    starts from this solution and finds a local minimum by L-BFGS. The search is reliable if a strength of 1 turns the
     representation by less than about half a revolution.
 
-    G has D^2 unknowns, and each pair gives D equations. With fewer pairs than D, or if h hardly varies in some
-    directions, many generators fit even random v exactly. The ridge selects the smallest. Test the result on other
-    pairs.
+    G has D^2 unknowns, and each pair gives D equations. With fewer than D pairs, many generators fit even random v
+    exactly. The ridge selects the smallest generator. Test the result on other pairs.
 
     Args:
         h1: (N, D), representations.
         h2: (N, D), representations of the transformed inputs.
-        strength: epsilon, (N,), in any unit; the result is per unit. "exponential" converges best for epsilon near 1.
+        strength: epsilon, (N,), in any unit, to which G then refers. "exponential" converges best for values near 1.
         order: "first" or "exponential".
         ridge: lambda >= 0, as a fraction of the mean eigenvalue of :math:`\sum_i \epsilon_i^2 h^1_i h_i^{1\top}`. 0
             gives the least-squares solution of smallest norm.
@@ -134,8 +133,8 @@ def lie_strength(
 
     The order "first" replaces the exponential by :math:`I + \epsilon G` (Eq. 12 of Cosentino et al. 2022). Its solution
     is :math:`\langle h^2_i - h^1_i, G h^1_i \rangle / \|G h^1_i\|_2^2`. The order "exponential" takes Gauss-Newton
-    steps from 0, of at most :math:`4 / \|G\|_2`, and rejects a step that does not lower the error. The search ends in
-    the local minimum downhill from 0, so a strength beyond half a revolution is underestimated.
+    steps from 0, of at most :math:`4 / \|G\|_2`, and rejects a step that does not lower the error. The search ends in a
+    local minimum near 0, so a strength beyond half a revolution is underestimated.
 
     Args:
         generator: G, (D, D).
@@ -145,7 +144,8 @@ def lie_strength(
         iterations: Gauss-Newton steps, for `order="exponential"`.
 
     Returns:
-        float64 (N,), in the unit of strength that G refers to; 0 for a sample with G h1 = 0.
+        The strengths, (N,) in float64. Their unit is that of the strengths from which G was estimated. Samples with G
+        h1 = 0 get 0.
 
     Raises:
         ValueError: If the shapes do not fit, a value is not finite, or `order` is unknown.
@@ -180,7 +180,7 @@ def _lack_of_fit(g: Tensor, h1: Tensor, h2: Tensor, strength: Tensor, penalty: T
 
 
 def _refined(generator: Tensor, unit: Tensor, loss_of: Callable[[Tensor], Tensor], *, max_iterations: int) -> Tensor:
-    """Minimise `loss_of(G)` by L-BFGS from `generator`, in the coordinates A with G = A unit^T; return G."""
+    # in the coordinates A with G = A unit^T
     a = torch.linalg.solve(unit, generator.T).T.contiguous().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [a], max_iter=max_iterations, tolerance_grad=1e-12, tolerance_change=1e-14, line_search_fn="strong_wolfe"
@@ -198,7 +198,7 @@ def _refined(generator: Tensor, unit: Tensor, loss_of: Callable[[Tensor], Tensor
 
 
 def _along(v: Tensor, direction: Tensor) -> Tensor:
-    """Return c (N,) such that c_i direction_i is the projection of row v_i; c_i is 0 where direction_i is 0."""
+    # c (N,) such that c_i direction_i is the projection of row v_i
     square = direction.square().sum(1)
     return torch.where(square > 0, (v * direction).sum(1) / square.where(square > 0, 1.0), 0.0)
 
@@ -208,7 +208,7 @@ def _norm(generator: Tensor) -> float:
 
 
 def _terms(size: float, eps: float) -> int:
-    """Return the smallest integer k >= 1 with size^k / k! <= eps."""
+    # the smallest k >= 1 with size^k / k! <= eps
     terms, term = 1, size
     while term > eps:
         terms += 1

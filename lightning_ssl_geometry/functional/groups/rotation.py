@@ -62,15 +62,15 @@ def rotation_rank(
     R_a rotates by the angle a. Fig. 10 of Cosentino et al. 2022 (appendix E) plots the rank of the covariance of 500
     rotations against `max_angle`, for a 32x32 image with a single pixel of 1. The paper states no tau. Here, tau is a
     threshold of standard deviations, the square roots of the covariance's eigenvalues. For such an image and tau =
-    1e-5, the result is nearly the number of pixels that the rotations reach. For the default tau, 1% of the largest
-    deviation, it is about four fifths of this number.
+    1e-5, the result is nearly the number of pixels that the rotations reach. The default tau, 1% of the largest
+    deviation, gives about four fifths of this number.
 
     Args:
         image: x, (C, H, W), floating point.
         max_angle: The largest angle, in degrees, >= 0.
         count: n, the number of rotations, >= 2.
         tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
+        mode: "absolute", "relative" or "cumulative": how `numerical_rank` reads `tau`.
         generator: Draws the angles; None: torch's global generator.
 
     Raises:
@@ -95,9 +95,9 @@ def covariance_rank(rows: Tensor, tau: float = 1e-2, *, mode: RankMode = "relati
     Args:
         rows: X, (n, D), n >= 1 samples of D dimensions.
         tau: Threshold of :func:`lightning_ssl_geometry.functional.numerical_rank`.
-        mode: "absolute", "relative" or "cumulative", the unit of `tau` in `numerical_rank`.
+        mode: "absolute", "relative" or "cumulative": how `numerical_rank` reads `tau`.
         rounding: A deviation counts as 0 if it is at most `rounding` times eps times the root mean square norm of the
-            rows, where eps belongs to the dtype of the rows. The default covers the rounding errors of a deep network.
+            rows, with the machine epsilon eps of their dtype. The default covers the rounding errors of a deep network.
 
     Raises:
         ValueError: If `rows` is not (n, D) with n >= 1, or `tau` or `mode` is out of range.

@@ -54,7 +54,7 @@ class InfoNCEForm:
 
     :math:`A` are the anchors, :math:`a^+` is the other view of the anchor's sample, and :math:`B_a` are its negatives.
     :math:`s_{ab}` is the similarity of two embeddings divided by the temperature. The factor c is 1, or 1/N for N
-    samples per view. The term in brackets is optional. The last column is the loss if all s are 0:
+    samples per view. The term in brackets is optional. The last column of the table is the loss if all s are 0:
 
     ======================== ============================================================ ===========
     form                     what differs from NT-Xent                                    at s = 0
@@ -90,7 +90,7 @@ class InfoNCEForm:
         symmetric: Use both views as anchors; if False, only view 1.
         negatives: The view of the negatives: the anchor's ("same"), the other view ("other") or "both".
         include_self: Include the anchor's own sample among the negatives.
-        joint: Use one term per sample, in which the sample's two anchors share the sum of their denominators.
+        joint: Use one term per sample. The sample's two anchors then share the sum of their denominators.
         denominator: "sum" (c = 1) or "mean" (c = 1/N).
         similarity: :class:`Dot` ("dot"), :class:`SquaredDistance` ("distance") or :class:`LpDistance`.
         eps: `normalize` maps a row of at most this length to 0, with gradient 0.
@@ -123,7 +123,7 @@ class InfoNCEForm:
 
     @property
     def logit(self) -> Similarity:
-        """The similarity; the faster :class:`SquaredDistance` replaces the equal :class:`LpDistance` with p = 2."""
+        """The similarity of the form; :class:`SquaredDistance` replaces the equal :class:`LpDistance` with p = 2."""
         assert isinstance(self.similarity, Similarity)  # see `__post_init__`
         return SquaredDistance() if self.similarity == LpDistance(p=2.0, power=True) else self.similarity
 

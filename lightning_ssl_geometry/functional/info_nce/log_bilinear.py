@@ -33,10 +33,9 @@ def log_bilinear_info_nce(
 
     :class:`InfoNCEForm` defines the symbols. If W is the identity, the loss is :func:`info_nce` of the same form.
 
-    W need not be symmetric. The anchor is always on its left. Anchors of view 1 have the similarities :math:`z^{1T}_i W
-    b`. With `symmetric`, view 2 also has anchors, with :math:`z^{2T}_i W b`. For anchors on the right, pass `weight.T`
-    and exchange the views. With `joint`, both anchors of a sample share one term; its positive is :math:`z^{1T}_i W
-    z^2_i`.
+    W need not be symmetric. The anchor is always to the left of W. Anchors of view 1 have the similarities
+    :math:`z^{1T}_i W b`. With `symmetric`, the rows of view 2 are anchors too, with the similarities :math:`z^{2T}_i W
+    b`. With `joint`, both anchors of a sample share one term with the positive :math:`z^{1T}_i W z^2_i`.
 
     =============================== ============================================= ===========
     form                            settings                                      at W = 0
@@ -51,8 +50,7 @@ def log_bilinear_info_nce(
     negatives from other positions in the same sample. Keller et al., Homomorphic Self-Supervised Learning, define
     sim(a, b) = exp(a^T W b) and take its exponential again. Here, as in CPC, there is one exponential.
 
-    Memory is O(N^2), for up to four matrices of logits and the tensors that autograd saves. The loss can be
-    differentiated any number of times. Autocast has no effect.
+    Memory is O(N^2). The loss can be differentiated any number of times. Autocast has no effect.
 
     Args:
         z1: (N, P), embeddings of view 1, N >= 2 (N >= 1 with the positive in the denominator). Any float dtype.
@@ -64,7 +62,7 @@ def log_bilinear_info_nce(
 
     Returns:
         The loss, a scalar in float32 (float64 for float64 views). With the positive in the denominator, the loss is > 0
-        for N >= 2; for N = 1 it is 0, with gradient 0.
+        for N >= 2. For N = 1, it is 0 with gradient 0.
 
     Raises:
         ValueError: If a shape or dtype is wrong, the denominator is empty (N = 1), or an argument is out of its range.

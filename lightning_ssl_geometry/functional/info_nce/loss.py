@@ -32,20 +32,19 @@ def info_nce(
         {[\exp s_{a a^+}] + c \sum_{b \in B_a} \exp s_{ab}}
 
     The default is SimCLR's NT-Xent; :class:`InfoNCEForm` defines the symbols and lists the other forms. Memory grows
-    with N and not with N^2, since logits are computed in tiles. Autocast has no effect. There is no second derivative.
+    with N and not with N^2. Autocast has no effect. There is no second derivative.
 
     Args:
         z1: (N, P), embeddings of view 1: N samples of P dimensions. Any float dtype.
         z2: (N, P), embeddings of view 2.
-        temperature: tau > 0. One number divides the similarity. P numbers divide, for each dimension k, the product a_k
-            b_k (dot product) or the power of a_k - b_k (distances). A tensor may require a gradient.
+        temperature: tau > 0. One number divides the similarity. P numbers divide the P terms whose sum is the dot
+            product or the distance. A tensor may require a gradient.
         form: An :class:`InfoNCEForm`, or the name of one, such as "RUSAK".
-        block_size: Rows and columns of a tile of logits, by default 1024, or 4096 on a GPU.
+        block_size: Rows and columns of the logits that are computed at once, by default 1024, or 4096 on a GPU.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 input). For N = 1, it is 0 if only the positive is in the
-        denominator.
+        The loss, a scalar in float32 (float64 for float64 input). It is 0 if the denominator has only the positive.
 
     Raises:
         ValueError: If a shape is wrong, the denominator is empty (N = 1 with neither the positive nor `include_self`),
@@ -92,7 +91,6 @@ def _block_size(x: Tensor) -> int:
 def _logit(
     z1: Tensor, z2: Tensor, temperature: float | Sequence[float] | Tensor, form: InfoNCEForm
 ) -> tuple[Tensor, Tensor, Similarity]:
-    """Return both views as the similarity takes them, and the similarity that maps a row of each to a logit."""
     similarity = form.logit
     x1, x2 = in_full_precision(z1, z2)
     if form.normalize:
@@ -108,7 +106,7 @@ def _widest(x: Tensor) -> float:
 def _tempered(
     x1: Tensor, x2: Tensor, temperature: float | Sequence[float] | Tensor, degree: float
 ) -> tuple[Tensor, Tensor, float]:
-    """Return both views, scaled by P temperatures, and the factor 1 / tau of the similarity for one temperature."""
+    # one temperature becomes the factor 1 / tau of the similarity, P temperatures scale the views
     if isinstance(temperature, int | float):
         return x1, x2, 1 / temperature
     factor = torch.as_tensor(temperature, dtype=x1.dtype, device=x1.device) ** (-1 / degree)

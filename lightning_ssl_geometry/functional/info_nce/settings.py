@@ -14,7 +14,7 @@ from lightning_ssl_geometry.checks import floating, shaped
 def temperature_range(
     temperature: float | Sequence[float] | Tensor, dimensions: int | None = None
 ) -> tuple[float, float]:
-    """Return the smallest and the largest temperature; for a tensor on a GPU, the call waits for the GPU.
+    """Return the smallest and the largest temperature; the call waits for the GPU if they are on it.
 
     Raises a ValueError unless `temperature` is one number or `dimensions` numbers, all > 0 and finite.
     """
@@ -44,5 +44,5 @@ def check_views(z1: Tensor, z2: Tensor, least: int) -> None:
 
 
 def without_negatives(positive: Tensor) -> Tensor:
-    """Return the loss of a sample without negatives, 0 with gradient 0; NaN if its logit `positive` is not finite."""
+    """Return 0 with gradient 0, the loss of a sample without negatives; NaN if its logit `positive` is not finite."""
     return 0 * positive.mean() + 0.0  # not -0

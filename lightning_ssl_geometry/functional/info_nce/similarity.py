@@ -33,7 +33,7 @@ class Similarity(abc.ABC):
         return replace(self, scale=scale)  # type: ignore[type-var]
 
     def centred(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Shift both views (N, P) by one vector, if this keeps the similarity and reduces its rounding error."""
+        """Return both views (N, P), shifted by one vector if this reduces rounding errors of the similarity."""
         return x1, x2
 
     @abc.abstractmethod
@@ -95,7 +95,7 @@ class SquaredDistance(_Quadratic):
         return (a - b).square().sum(dim=-1) * -self.scale
 
     def tile(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """Write scale (2 <a_i, b_j> - |a_i|^2 - |b_j|^2) to `out`, by one matrix product."""
+        # scale (2 <a_i, b_j> - |a_i|^2 - |b_j|^2)
         torch.addmm(_squared_norm(b), a, b.T, beta=-self.scale, alpha=2 * self.scale, out=out)
         out.sub_(_squared_norm(a)[:, None], alpha=self.scale)
         if a.data_ptr() == b.data_ptr() and a.shape == b.shape:
@@ -103,7 +103,7 @@ class SquaredDistance(_Quadratic):
         return out
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add 2 scale sum_j w_ij (b_j - a_i) to `grad_a[i]` and 2 scale sum_i w_ij (a_i - b_j) to `grad_b[j]`."""
+        # 2 scale sum_j w_ij (b_j - a_i) for a_i, 2 scale sum_i w_ij (a_i - b_j) for b_j
         grad_a.addmm_(weight, b, alpha=2 * self.scale).addcmul_(a, weight.sum(dim=1)[:, None], value=-2 * self.scale)
         if grad_b is not None:
             grad_b.addmm_(weight.T, a, alpha=2 * self.scale)
@@ -140,7 +140,6 @@ class LpDistance(Similarity):
         return out.copy_(self._distances(a, b)).mul_(-self.scale)
 
     def accumulate(self, weight: Tensor, a: Tensor, b: Tensor, grad_a: Tensor, grad_b: Tensor | None) -> None:
-        """Add the gradients that autograd computes; two equal rows have gradient 0."""
         with torch.enable_grad():
             a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
             distances = self._distances(a, b)

@@ -19,7 +19,7 @@ ONE_SIDED = RUSAK.but(positive_in_denominator=False)
 
 
 class LossTerms(NamedTuple):
-    """The terms of InfoNCE for each anchor, (N,) each; their means over the N anchors are the terms of the loss.
+    """The terms of InfoNCE for each of N anchors, (N,) each; the terms of the loss are the means over the anchors.
 
     `align` is minus the similarity to the positive, `uniform` the logarithm of the denominator, and `total` their sum.
     """
@@ -48,15 +48,14 @@ def alignment_uniformity_terms(
 
     The :math:`z_i` are the anchors, the :math:`\tilde z_i` their positives. Wang & Isola (2020) define this split with
     an expectation in place of the sum. Table 1 of Rusak et al., Content suppresses style: dimensionality collapse in
-    contrastive learning (2022), prints means and standard deviations of both terms and of their sum, the total. It does
-    not name the similarity. Its numbers result for an encoder that exactly inverts the generation of the data, with
-    temperature 1, `normalize=False` and the similarity "distance" (latents in a box) or "dot" (on a sphere). The
-    authors' own network has 0.23 + 0.66 = 0.89 in the box.
+    contrastive learning (2022), prints means and standard deviations of both terms and of their sum, the total. For the
+    true latents, temperature 1 and `normalize=False`, this function gives the printed numbers. The similarity is then
+    "distance" for latents in a box, and "dot" for latents on a sphere.
 
-    Without the positive in the denominator, the total t of an anchor has no lower bound: if collapsed embeddings are
-    scaled up, it falls to minus infinity. With `positive_in_denominator` (Eq. 1 of Rusak et al.), the total is
-    :math:`\log(1 + e^t)`, which is >= 0. With `include_self` too (the code of Zimmermann et al., cl-ica), the total is
-    >= log 2. Memory is O(N P + block_size^2), time is O(N^2 P). The terms can be differentiated once.
+    Without the positive in the denominator, the total t of an anchor has no lower bound. With `positive_in_denominator`
+    (Eq. 1 of Rusak et al.), the total is :math:`\log(1 + e^t)`, which is >= 0. If `include_self` is set too (as in
+    cl-ica, the code of Zimmermann et al.), the total is >= log 2. Memory is O(N P + block_size^2). The terms can be
+    differentiated once.
 
     Args:
         z1: (N, P), the anchors, N >= 2 samples of P dimensions. Any float dtype.
@@ -64,7 +63,7 @@ def alignment_uniformity_terms(
         temperature: tau > 0 and finite, one number or one per dimension.
         form: A form whose anchors and negatives are all in view 1, with the similarity "dot" or "distance", such as
             `RUSAK` or `CL_ICA`. The default is `RUSAK` without the positive in the denominator.
-        block_size: Rows and columns of a tile of logits.
+        block_size: Rows and columns of the logits that are computed at once.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `normalize=False`.
 
     Returns:

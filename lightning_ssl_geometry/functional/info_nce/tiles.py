@@ -30,7 +30,7 @@ class Contrast:
         anchors: Number of views whose rows are anchors: 1 (view 1 only) or 2.
         same: Whether rows of the anchor's own view are negatives.
         other: Whether rows of the other view are negatives.
-        own: Whether the anchor itself (if `same`) and its positive (if `other`) are negatives too.
+        own: Whether the anchor's own sample is a negative too, in each of the chosen views.
         bounded: Whether |logit| and the range of the logits stay below 2/3 log(largest number of the dtype). If so,
             exponentials are summed without subtracting the maximum.
         block: Rows and columns of a tile.
@@ -136,7 +136,6 @@ def _exp_(exponent: Tensor) -> Tensor:
 
 
 def _gradients(x: _Views, total: Tensor, grad: Tensor, contrast: Contrast) -> _Views:
-    """Return the gradients with respect to the views, given `grad` with respect to the log-sum-exp `total`."""
     gradients = torch.zeros_like(x[0]), torch.zeros_like(x[1])
     buffers = _buffer(x[0], contrast), _buffer(x[0], contrast)
     scale = grad * total.neg().exp() if contrast.bounded else None
@@ -164,7 +163,6 @@ def _bounded_weights(
 def _weights(
     x: _Views, tile: _Tile, contrast: Contrast, total: Tensor, grad: Tensor, buffers: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Return the derivatives of the loss with respect to the logits of a tile."""
     # grad_a exp(logit_ab - total_a), plus grad_b exp(logit_ab - total_b) if b is an anchor too; no exponent is above 0
     logits, weight = _logits(x, tile, contrast, buffer=buffers[0]), _shaped(buffers[1], tile)
     _exp_(torch.sub(logits, total[tile.row][:, None], out=weight)).mul_(grad[tile.row][:, None])

@@ -30,17 +30,17 @@ def info_nce_entropy(
         L &= \beta L_{invariance} + \beta \frac1N \sum_i E_{p_i}[\mathrm{Sim}(z^1_i, \cdot)]
             + \frac1N \sum_i H(p_i)
 
-    Eq. 13 (Proposition C.1) of Cosentino et al. 2022 prints a minus before the second term; its derivation, Eq. 15, has
-    a plus. L is exactly :func:`info_nce` of the form `COSENTINO`. Sim is the cosine, :math:`z^k_j` is sample j in view
-    k, and H is the entropy. :func:`info_nce_upper_bound` defines the invariance, and replaces the other two terms by
-    their largest values.
+    This is Eq. 13 (Proposition C.1) of Cosentino et al. 2022. The paper prints a minus before the second term, but a
+    plus in Eq. 15, from which Eq. 13 follows. L is exactly :func:`info_nce` of the form `COSENTINO`. Sim is the cosine,
+    :math:`z^k_j` is sample j in view k, and H is the entropy. :func:`info_nce_upper_bound` defines the invariance, and
+    replaces the other two terms by their largest values.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
         z2: (N, P), embeddings of view 2.
         temperature: tau > 0, the inverse of beta.
         eps: >= 0; a row of at most this length is treated as 0.
-        block_size: Anchors handled at once; memory is O(N x block_size).
+        block_size: Anchors handled at once. Memory is O(N x block_size).
 
     Returns:
         Three scalars: invariance in [-1, 1], expectation in [-1, 1], and entropy in [0, log(2(N-1))] in nats.
@@ -73,8 +73,7 @@ def info_nce_upper_bound(
         L_{upper} &= \beta L_{invariance} + \beta L_{repulsion} + \log(2(N-1)), \quad \beta = 1/\tau
 
     Eq. 3-5 of Cosentino et al. 2022, for :func:`info_nce` of the form `COSENTINO`. Sim is the cosine, and :math:`z^k_j`
-    is sample j in view k. The results are three differentiable scalars: invariance and repulsion, both in [-1, 1], and
-    the bound.
+    is sample j in view k. The results are three scalars: invariance and repulsion, both in [-1, 1], and the bound.
 
     Args:
         z1: (N, P), embeddings of view 1, the anchors.
@@ -98,11 +97,11 @@ def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tens
 
     .. math:: (j, k)^\star_i = \arg\max_{j \ne i, k \in \{1, 2\}} \mathrm{Sim}(z^1_i, z^k_j)
 
-    Proposition 3.1 of Cosentino et al. (2022). Sim is the cosine. The maximum is over both views `z1` and `z2` (N, P).
-    Of equal maxima, the first is taken. A row of at most the length `eps` >= 0 is treated as 0. Memory is O(N x 256).
+    Proposition 3.1 of Cosentino et al. (2022). Sim is the cosine. The views are `z1` and `z2` (N, P). Of several equal
+    maxima, the first counts. A row of at most the length `eps` >= 0 is treated as 0. Memory is O(N x 256).
 
     Returns:
-        Three tensors (N,): j (int64); k - 1 (int64), which is 0 for `z1` and 1 for `z2`; and the cosine in [-1, 1],
+        Three tensors (N,): the sample j (int64), the view (int64, 0 for `z1` and 1 for `z2`), and the cosine, which is
         differentiable.
 
     >>> hardest_negative(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
@@ -129,10 +128,9 @@ def _most_similar(u1: Tensor, u2: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
 
 
 def _negative_cosines(u1: Tensor, u2: Tensor, rows: slice) -> Tensor:
-    """Return the cosines (2, block, N) of the anchors `rows` with both views; -inf for the anchor's own sample."""
     cosine = torch.stack([u1[rows] @ u1.T, u1[rows] @ u2.T])
     own = torch.arange(len(u1), device=u1.device) == torch.arange(len(u1), device=u1.device)[rows, None]
-    return cosine.masked_fill(own, -torch.inf)
+    return cosine.masked_fill(own, -torch.inf)  # (2, block, N)
 
 
 def _unit_views(z1: Tensor, z2: Tensor, temperature: float, eps: float) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
     With C = 2 classes, Y is :math:`y y^T` for labels y = 1 and -1 (Cristianini, Shawe-Taylor, Elisseeff & Kandola, On
     Kernel-Target Alignment, 2001). By default K and Y are centred first (Cortes, Mohri & Rostamizadeh, Algorithms for
     Learning Kernels Based on Centered Alignment, 2012, Eq. 3 and Definition 4). After centring, a constant added to K
-    has no effect, nor has the value of Y for two different labels. Centring also reduces the effect of class sizes.
+    has no effect. Centring also reduces the effect of class sizes.
 
     Args:
         kernel: K (n, n), symmetric.
@@ -27,7 +27,7 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
 
     Returns:
         A float64 scalar in [-1, 1]: 1 for a positive multiple of Y, 0 for a kernel unrelated to the classes. It is >= 0
-        for a centred, positive semi-definite K, and NaN if K (after centring) is not finite or 0 up to rounding.
+        for a centred, positive semi-definite K. It is NaN if K, after centring, is not finite or is 0 up to rounding.
 
     Raises:
         ValueError: If the shapes do not fit, or all labels are equal.

@@ -21,7 +21,7 @@ _COLUMNS = 256  # least number of columns of the Jacobian at a time; fewer would
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Memory of one sample, in numbers of tensor elements."""
+    # of one sample, in numbers of tensor elements
 
     saved: int  # that autograd saves in a forward pass
     passed: int  # gradients at the outputs of all layers, for each direction
@@ -41,7 +41,7 @@ class KernelWork:
         parameters: The parameters to include, by name.
         memory: Bytes for the kernel and its computation, > 0.
         by_layer: Compute layers of known types one by one; if False, use the Jacobian for all parameters.
-        vectorize: For the Jacobian, pass samples together through `torch.func.vmap`; if False, one by one.
+        vectorize: Whether samples pass together through `torch.func.vmap` for the Jacobian, and not one by one.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class KernelWork:
         self.sizes = _sizes(probe.places, sum(saved.values()) // len(probe.z) + 1)
 
     def kernel(self, directions: Tensor | None, *, folded: bool) -> Tensor:
-        """Compute the kernel (n Q, n Q) of the outputs' components along Q `directions` (Q, d); None: the d outputs.
+        """Compute the kernel (n Q, n Q) for Q `directions` (Q, d) of the output; by default these are the d axes.
 
-        If `folded`, return its sum over the components, (n, n). A ValueError is raised if the memory is too small.
+        If `folded`, return the sum over the directions, (n, n). A ValueError is raised if the memory is too small.
         """
         directions = self.unit if directions is None else directions.to(self.unit)
         q = len(directions)
@@ -105,7 +105,10 @@ class KernelWork:
         return kernel
 
     def needed(self, q: int, folded: bool, samples: int = 1, at_once: int | None = None) -> int:
-        """Estimate the bytes for `q` directions, in chunks of `samples` and `at_once` directions (None: the fewest)."""
+        """Estimate the bytes that :meth:`kernel` needs for `q` directions.
+
+        The kernel is computed for `samples` samples and `at_once` directions at a time (None: as few as possible).
+        """
         n, sizes, at_once = len(self.x), self.sizes, at_once or (1 if folded else q)
         result = (n if folded else n * q) ** 2
         held = samples if samples == n else 2 * samples
@@ -115,7 +118,7 @@ class KernelWork:
         return (result + max(layers, jacobian)) * self.dtype.itemsize
 
     def _plan(self, q: int, folded: bool) -> tuple[int, int]:
-        """Return the numbers of samples and directions per chunk, halved until they fit into the memory."""
+        # samples and directions per chunk, halved until they fit into the memory
         n = len(self.x)
         samples, at_once = n, q
         while (needed := self.needed(q, folded, samples, at_once=at_once)) > self.memory:
@@ -152,7 +155,7 @@ class KernelWork:
                     add_products(block, first, second, room=room)
 
     def _layers(self, part: Pass, directions: Tensor) -> dict[tuple[int, ...], list[tuple[Place, Tensor]]]:
-        """Return the uses of each layer, with the gradients (N, Q, ...) at their outputs; keys are parameter ids."""
+        # keys are parameter ids; gradients are (N, Q, ...) at the outputs of the layers
         rest = {id(self.parameters[name]) for name in self.rest}
         groups = {key: places for key, places in part.by_parameters().items() if not rest & set(key)}
         places = [place for group in groups.values() for place in group]

@@ -11,8 +11,8 @@ hidden units per output. Only B (M d, D) is trained; its rows are b_p.
     angle between the two} && \text{(Prop. 4.4)} \\
     \dot z_i &= -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q) + O(\delta) && \text{(Thm. 4.5)}
 
-n_q is the number of samples within delta of the center xi_q (n_q - n_{q - 1} in the paper, which counts cumulatively).
-The paper's proof assumes that the centers are orthogonal, with any norms. In its Fig. 5, the centers lie on a line.
+n_q is the number of samples within delta of the center xi_q. The paper, which counts cumulatively, writes n_q - n_{q -
+1}. Its proof assumes that the centers are orthogonal, with any norms.
 """
 
 __all__ = ["cluster_rates", "clustered_flow", "infinite_width_kernel", "one_hidden_layer_kernel"]
@@ -59,8 +59,8 @@ def infinite_width_kernel(x: Tensor) -> Tensor:
     variance does not matter. `x` is (n, D), n samples; a ValueError is raised if the shape differs.
 
     Returns:
-        (n, n), the kernel of each output (between two outputs it is 0). The entries are |x_i|^2 / 2 on the diagonal, 0
-        for orthogonal samples, opposite samples and x_i = 0, and negative only for angles above 90 degrees.
+        (n, n), the kernel of each output; between two outputs it is 0. The entries are |x_i|^2 / 2 on the diagonal.
+        They are 0 for orthogonal samples, opposite samples and x_i = 0, and negative only for angles above 90 degrees.
 
     >>> infinite_width_kernel(torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])).abs().tolist()
     [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.5]]
@@ -98,9 +98,8 @@ def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor
 
     .. math:: \dot z_i = -\frac{n_q}{n} \|\xi_q\|^2 \beta_q \nabla L(\xi_q), \quad q = \text{the cluster of } i
 
-    Thm. 4.5 of Calder & Lee 2025 (Cor. 4.6: beta = 1/2), for one hidden layer. n_q of n samples are in cluster q,
-    within delta of its center xi_q. The result is exact up to O(delta). The gradient at a center is the mean over its
-    samples.
+    Thm. 4.5 of Calder & Lee 2025, for one hidden layer. n_q of n samples are in cluster q, within delta of its center
+    xi_q. The result is exact up to O(delta). The gradient at a center is the mean over its samples.
 
     Args:
         gradient: :math:`\nabla L(z_j)` (n, d): n times the gradient of the batch's loss with respect to z_j.
@@ -137,11 +136,10 @@ def clustered_flow(gradient: Tensor, label: Tensor, center: Tensor, rate: Tensor
 
 
 def _slopes(name: str, x: Tensor, weight: Tensor, out_dim: int, activation: Activation) -> Tensor:
-    """Return the slopes sigma'(b_p x_i) of the activation at all hidden units, (n, d, M)."""
     shaped("n, D", None, **{name: x})
     shaped("M d, D", {"D": x.shape[1]}, weight=weight)
     if out_dim < 1 or not len(weight) or len(weight) % out_dim:
         raise ValueError(f"Expected `weight` with a multiple of `out_dim` = {out_dim} rows, but got {len(weight)}.")
     s = x @ weight.T
     slope = torch.func.vjp(activation, s)[1](torch.ones_like(s))[0]
-    return slope.unflatten(1, (out_dim, -1))
+    return slope.unflatten(1, (out_dim, -1))  # sigma'(b_p x_i), (n, d, M)

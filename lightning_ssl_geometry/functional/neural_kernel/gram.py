@@ -1,4 +1,4 @@
-r"""The part of one layer in the neural kernel: inner products of gradients, computed from the gradients' factors.
+r"""The contribution of one layer to the neural kernel: inner products of gradients, computed from their factors.
 
 With the factors :math:`\nabla f^k(x_i) = \sum_t g^k_{it} \otimes a_{it}` of :mod:`.layers`, the products are
 
@@ -21,7 +21,7 @@ _CACHED = 2**18  # numbers at a time that fit the cache: 2.5 times as fast as fr
 
 
 def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> None:
-    """Add a layer's part to the kernel between two sets of samples, by the cheapest formula that fits into the memory.
+    """Add a layer's contribution to the kernel between two sets of samples, by the cheapest formula.
 
     `left` and `right` are the :class:`Factors` of the layer for N and N' samples. `kernel` (N Q, N' Q), for Q outputs,
     is changed in place. At most `room` tensor elements are held at a time. If `right` is `left`, only the entries on
@@ -73,9 +73,8 @@ def _add_by_weights(kernel: Tensor, left: Factors, right: Factors, group: int, r
 
 
 def _gradient(factors: Factors, group: int, rows: slice) -> Tensor:
-    """Return the gradients of Q outputs for N samples, with respect to `rows` of the weight: (N Q, rows * inputs)."""
     g = factors.g[:, :, group, :, rows].transpose(2, 3)  # (N, Q, rows, T)
-    return (g.flatten(1, 2) @ factors.a[:, group]).reshape(g.shape[0] * g.shape[1], -1)
+    return (g.flatten(1, 2) @ factors.a[:, group]).reshape(g.shape[0] * g.shape[1], -1)  # (N Q, rows * inputs)
 
 
 def _add_by_places(kernel: Tensor, left: Factors, right: Factors, group: int, samples: int) -> None:

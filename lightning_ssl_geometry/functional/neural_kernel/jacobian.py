@@ -1,4 +1,4 @@
-"""The part of arbitrary parameters in the neural kernel, from columns of their Jacobian."""
+"""The contribution of arbitrary parameters to the neural kernel, computed from their Jacobian."""
 
 __all__ = ["add_jacobian_products"]
 
@@ -25,11 +25,11 @@ def add_jacobian_products(
     *,
     vectorize: bool = True,
 ) -> None:
-    """Add the part of some `parameters` to the kernel, by as many columns of their Jacobian at a time as `room` allows.
+    """Add the contribution of the `parameters` to the neural kernel, computed from their Jacobian.
 
-    `kernel` is (n Q, n Q) for Q `directions` (Q, d) of outputs, or (n, n) for the sum over directions. It is changed in
-    place, on and below the diagonal. At most `room` tensor elements are held at a time. Autograd saves `saved` elements
-    per sample. With `vectorize`, the samples x (n, ...) pass together through `torch.func.vmap`, otherwise one by one.
+    `kernel` is (n Q, n Q) for Q `directions` (Q, d) of the output, or (n, n) for the sum over directions. It is changed
+    in place, on and below the diagonal. At most `room` tensor elements are held at a time; autograd saves `saved`
+    elements per sample. With `vectorize`, the samples x (n, ...) pass together through `torch.func.vmap`.
     """
     total = sum(parameter.numel() for parameter in parameters.values())
     if not total:
@@ -46,7 +46,7 @@ def add_jacobian_products(
 
 
 def _columns(parameters: Mapping[str, Tensor], width: int) -> Iterator[Columns]:
-    """Split the concatenated parameters into parts of `width` elements, as lists of (name, start, stop)."""
+    # `width` elements of the concatenated parameters at a time
     part: Columns = []
     free = width
     for name, parameter in parameters.items():

@@ -30,17 +30,17 @@ def neural_kernel(
     and x_i is a sample. The network's modes, buffers and gradients do not change, nor does the random state.
 
     Torch's Linear, Conv1d to 3d, LayerNorm, GroupNorm and BatchNorm layers (not subclasses) are computed one by one,
-    from d backward passes. All other parameters need columns of their Jacobian, which is slower. So do parameters of
-    the listed layers that are shared, reparametrised, in half precision or used elsewhere.
+    from d backward passes. All other parameters need their Jacobian, which is slower. Parameters of the listed layers
+    also need it if they are shared, reparametrised, in half precision or used elsewhere.
 
     Args:
         network: f, (N, ...) to (N, d), in the mode for which the kernel is wanted, usually eval mode.
         x: (n, ...), n samples; the network returns d outputs for each.
-        memory: Bytes for the result and its computation, without the network and temporary memory of torch's
-            operations. If the samples are split into c chunks, each chunk passes through the network about c / 2 times.
+        memory: Bytes for the result and its computation. They exclude the network and temporary memory of torch.
         by_layer: Compute the listed layers one by one; if False, use the Jacobian for all parameters.
-        vectorize: For the Jacobian, pass samples together through `torch.func.vmap`. False is slow, but needed for
-            networks that branch on values, use checkpoints, or (torch 2.13 and older) write into parts of tensors.
+        vectorize: Whether samples pass together through `torch.func.vmap` for the Jacobian. False is slow. It is needed
+            for networks that branch on values, use checkpoints or, in torch 2.13 and older, write into parts of
+            tensors.
 
     Returns:
         K[i, j, k, l], (n, n, d, d), in the dtype of the outputs, positive semi-definite as a matrix (n d, n d). Cost
@@ -48,7 +48,7 @@ def neural_kernel(
 
     Raises:
         ValueError: If x has no rows or is not finite, no parameter requires a gradient, the network does not return (n,
-            d), its output for a sample depends on other samples (batch statistics) or chance, or `memory` is too small.
+            d), its output for a sample depends on other samples or on chance, or `memory` is too small.
 
     >>> layer = nn.Linear(2, 3, bias=False)  # the gradient of f^k is x in row k: K_ij = (x_i . x_j) I
     >>> neural_kernel(layer, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))[0, 1].tolist()
@@ -84,7 +84,7 @@ def neural_kernel_trace(
         x: (n, ...), n samples.
         directions: v (Q, d), vectors in the space of outputs; None: the d axes of this space.
         memory: Bytes for the result and its computation.
-        by_layer: Compute the layers known to :func:`neural_kernel` one by one; if False, use only the Jacobian.
+        by_layer: Compute the layers that :func:`neural_kernel` lists one by one; if False, use only the Jacobian.
         vectorize: Pass samples together through `torch.func.vmap`.
 
     Returns:
@@ -125,7 +125,6 @@ def kernel_flow(kernel: Tensor, gradient: Tensor) -> Tensor:
 
 @contextmanager
 def _untouched(network: nn.Module, x: Tensor) -> Iterator[tuple[nn.Module, Tensor, dict[str, nn.Parameter]]]:
-    """Yield network, samples and trainable parameters, with autograd on; the random state is restored afterwards."""
     if not x.ndim or not len(x):
         raise ValueError(f"Expected `x` of shape (n, ...) with n >= 1, but got {tuple(x.shape)}.")
     if x.is_floating_point():

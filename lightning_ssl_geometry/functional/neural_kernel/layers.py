@@ -52,7 +52,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Place:
-    """One use of a layer in a forward pass."""
+    """One call of a layer in a forward pass."""
 
     module: nn.Module
     input: Tensor  # (N, ...)
@@ -77,7 +77,7 @@ class Place:
         return 1, 1, 1, sum(parameter.numel() for parameter in self.parameters)
 
     def factors(self, gradient: Tensor) -> Factors:
-        """Compute factors from the gradients (N, Q, ...) of the network's Q outputs at the output of the layer."""
+        """Compute the :class:`Factors` from the gradients (N, Q, ...) of Q network outputs at the layer's output."""
         weight, bias = self._counts()
         groups, places, _, out = self.sizes
         n, q = gradient.shape[:2]
@@ -99,7 +99,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass with its autograd graph: the outputs `z` (N, d), and the uses of layers, `places`."""
+    """A forward pass with its autograd graph: the outputs `z` (N, d), and the calls of layers, `places`."""
 
     z: Tensor
     places: tuple[Place, ...]
@@ -111,14 +111,14 @@ class Pass:
         return list(found)
 
     def by_parameters(self) -> dict[tuple[int, ...], list[Place]]:
-        """Group the uses of layers by the ids of the layers' parameters."""
+        """Group the calls of layers by the ids of the layers' parameters."""
         found: dict[tuple[int, ...], list[Place]] = {}
         for place in self.places:
             found.setdefault(tuple(map(id, place.parameters)), []).append(place)
         return found
 
     def described(self, parameters: Sequence[nn.Parameter]) -> set[int]:
-        """Return the ids of parameters that need no Jacobian: the factors give the whole gradient, or it is 0."""
+        """Return the ids of the parameters that are unused, or whose gradients are given by :class:`Factors`."""
         nodes = _nodes(self.z)
         uses, opaque = _uses(nodes), not nodes or any(isinstance(node, _CUSTOM) for node in nodes)
         groups = self.by_parameters()
@@ -136,7 +136,7 @@ class Pass:
         return (set(owners) | unused) - wrong
 
     def _by_sample(self) -> list[Place]:
-        """Return the uses of layers whose first axis is that of the samples."""
+        # the calls of layers whose input and output have one row per sample
         n = len(self.z)
         named = [place for place in self.places if place.shape[0] == n and len(place.input) == n]
         if not named or n == 1:
@@ -153,7 +153,7 @@ class Pass:
 
 
 def forward_pass(network: nn.Module, x: Tensor, parameters: Sequence[nn.Parameter], *, by_layer: bool = True) -> Pass:
-    """Pass x (N, ...) through a network, and record the uses of known layers that have one of `parameters`.
+    """Pass x (N, ...) through a network, and record the calls of known layers that have one of `parameters`.
 
     The network's buffers do not change. Without `by_layer`, no layers are recorded.
     """
@@ -211,14 +211,13 @@ def _uses(nodes: set[Node]) -> Counter[int]:
 
 
 def _proportional(plain: Tensor, grown: Tensor, weight: Tensor) -> bool:
-    """Whether row i of `grown` is weight_i times row i of `plain`."""
+    # whether row i of `grown` is weight_i times row i of `plain`
     plain, grown = plain.flatten(1), grown.flatten(1)
     error = (grown - weight[:, None] * plain).norm(dim=1)  # weights differ by 1 / N, of which 1 / 8 is tolerated
     return bool((error <= plain.norm(dim=1) / (8 * len(weight))).all())
 
 
 def _patches(module: _ConvNd, x: Tensor) -> Tensor:
-    """Return the patches (N, G, T, I) that a convolution multiplies with its weight."""
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
     x = F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
     spatial = len(module.kernel_size)
@@ -229,19 +228,18 @@ def _patches(module: _ConvNd, x: Tensor) -> Tensor:
     x = x.unflatten(1, (module.groups, -1))  # (N, G, C, *places, *kernel)
     places = tuple(range(3, 3 + spatial))
     x = x.permute(0, 1, *places, 2, *range(3 + spatial, x.ndim))
-    return x.flatten(2, 1 + spatial).flatten(3)
+    return x.flatten(2, 1 + spatial).flatten(3)  # (N, G, T, I)
 
 
 def _elementwise(module: nn.Module, x: Tensor, gradient: Tensor, weight: bool, bias: bool) -> Tensor:
-    """Compute the gradients (N, Q, O) with respect to the weight and bias of a normalisation."""
     normalise, axes = _norm(module, gradient.ndim)
     parts = [gradient * normalise(x)[:, None]] if weight else []
     parts += [gradient] if bias else []
-    return torch.cat([(part.sum(axes) if axes else part).flatten(2) for part in parts], 2)
+    return torch.cat([(part.sum(axes) if axes else part).flatten(2) for part in parts], 2)  # (N, Q, O)
 
 
 def _norm(module: nn.Module, axes: int) -> tuple[Callable[[Tensor], Tensor], list[int]]:
-    """Return a normalisation without its weight and bias, and the axes of its output that share one weight."""
+    # without weight and bias; the axes are those of the output that share one weight
     if isinstance(module, nn.LayerNorm):
         shape = module.normalized_shape
         return lambda x: F.layer_norm(x, shape, eps=module.eps), list(range(2, axes - len(shape)))

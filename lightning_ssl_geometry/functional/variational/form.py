@@ -37,7 +37,7 @@ class VariationalSwitches(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Form:
-    """Settings of :func:`functional.variational_loss`; its arguments of the same names describe them."""
+    """Settings of :func:`functional.variational_loss`, which describes them."""
 
     temperature: float = 0.1
     psi: Elementwise | None = None
@@ -95,7 +95,7 @@ def applied(function: Elementwise, t: Tensor, name: str) -> Tensor:
 
 
 def positive(similarity: Tensor) -> Tensor:
-    """Return `similarity`, between the two views of each point; raise a ValueError unless all values are > 0."""
+    """Return `similarity`; raise a ValueError unless all its values are > 0."""
     if not (similarity > 0).all():
         raise ValueError(f"Expected `eta` > 0 for the two views of a point, but got {similarity.min().item():.3g}.")
     return similarity

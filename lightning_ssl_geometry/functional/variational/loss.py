@@ -36,15 +36,14 @@ def variational_loss(
     eta: Elementwise | None = None,
     **switches: Unpack[VariationalSwitches],
 ) -> Tensor:
-    r"""Contrast each anchor's mean similarity to all points with its similarity to its own other view.
+    r"""Compute the contrastive loss of Calder & Lee (2025) for any function Psi and any similarity eta.
 
     .. math:: L = \frac1N \sum_i \Psi\big(G_i\big), \quad
         G_i = \frac{\frac1N \sum_j \eta(\|z_i - z'_j\|^2 / 2)}{\eta(\|z_i - z'_i\|^2 / 2)}
 
-    Eq. 4 and 5 of Calder & Lee 2025; z_i is row i of `z1`, z'_i of `z2`, and the sum includes j = i. Their NT-Xent, Eq.
-    1, sums over both views without j = i: pass `negatives="both"`, `include_self=False` and unit rows. Eq. 1 divides
-    this sum by N, SimCLR does not. If z1 = z2 (an invariant map), the loss depends only on the latent points (Prop.
-    2.1).
+    Eq. 4 and 5 of Calder & Lee 2025. The anchor z_i is row i of `z1`, and its positive z'_i is row i of `z2`. For the
+    NT-Xent of their Eq. 1, pass `negatives="both"`, `include_self=False` and unit rows. The sum over j then includes
+    both views, but not j = i. It is divided by N, unlike in SimCLR.
 
     The points are not normalised. The default Psi and eta do not overflow. Memory is O(N^2). Autocast has no effect.
 
@@ -53,14 +52,13 @@ def variational_loss(
         z2: (N, d), the points after the augmentation T'.
         temperature: tau > 0 of the default eta; not used with another eta.
         psi: Psi, an increasing differentiable function of each element. None: log(1 + t).
-        eta: eta(t) > 0, the similarity of two points with half squared distance t, applied to each element. It is
+        eta: The similarity eta(t) > 0 of two points with half squared distance t, a function of each element. It is
             largest at t = 0, with a finite slope. None: exp(-t / tau).
-        **switches: `negatives` ("other", the default: points of the other view; "both": also of the anchor's own view),
-            `include_self` (whether sums include j = i; True), `symmetric` (average both orders of the views; False).
+        **switches: `negatives`, the views that the sum over j takes, is "other" (default) or "both". `include_self`
+            (default True) includes j = i in the sum. `symmetric` (default False) averages both orders of the views.
 
     Returns:
-        The loss, a scalar in float32 (float64 for float64 input). By default it is log 2 if all points are equal, and
-        less if they spread.
+        The loss, a scalar in float32 (float64 for float64 input). By default it is log 2 if all points are equal.
 
     Raises:
         ValueError: If a shape is wrong, N = 0, an argument is out of its range, `psi` or `eta` changes the shape, or
@@ -95,12 +93,11 @@ def first_variation(
             - \Psi'(G_j) G_j \frac{\eta'_{jj}}{\eta_{jj}} (z'_j - z_j)
 
     with :math:`\eta_{ij} = \eta(\|z_i - z'_j\|^2 / 2)` and :math:`G_i` of :func:`variational_loss`. This is N times the
-    gradient of the loss. The bracket in Prop. 3.1 of Calder & Lee 2025 is twice the result for `symmetric=True`; each
-    view is half of its measure nu. The bracket's Psi' at y has a misprint: T and T' must be exchanged in G. If z1 = z2,
-    the sum of the result over both views is Eq. 7 of the paper.
+    gradient of the loss. The bracket in Prop. 3.1 of Calder & Lee 2025 is twice the result for `symmetric=True`. The
+    paper's Psi' at y has a misprint: T and T' must be exchanged in G. If z1 = z2, the result summed over both views is
+    Eq. 7.
 
-    The arguments are those of :func:`variational_loss`. The result (2 views, N, d) is detached, in float32 (float64 for
-    float64 input).
+    The arguments are those of :func:`variational_loss`. The result (2 views, N, d) is detached.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> first_variation(z, z, temperature=1.0).sum(0)[0]  # gradient descent moves the points apart
@@ -145,7 +142,7 @@ def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _squares(z1: Tensor, z2: Tensor, form: Form) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Return half squared distances to the other view (N,) and to each view (N, N), and a mask of pairs to skip."""
+    # half squared distances to the other view (N,) and to each view (N, N), and a mask of pairs to skip
     left_out = torch.zeros(len(z1), len(z1), dtype=torch.bool, device=z1.device)
     if not form.include_self:
         left_out.fill_diagonal_(True)
@@ -170,7 +167,7 @@ def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
 
 
 def _weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) -> tuple[list[Tensor], Tensor]:
-    """Return Psi'(G_i) eta'_ij / (N eta_ii) for each view and Psi'(G_i) G_i eta'_ii / eta_ii (`first_variation`)."""
+    # Psi'(G_i) eta'_ij / (N eta_ii) for each view, and Psi'(G_i) G_i eta'_ii / eta_ii
     pair = derivatives(form.similarity, own, "eta")
     positive(pair.value)
     near = [derivatives(form.similarity, t, "eta") for t in others]
@@ -191,5 +188,5 @@ def _default_weights(own: Tensor, others: list[Tensor], left_out: Tensor, form: 
 
 
 def _apart(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return sum_j w_ij (a_i - b_j) for all i."""
+    # sum_j w_ij (a_i - b_j)
     return weight.sum(1, keepdim=True) * a - weight @ b

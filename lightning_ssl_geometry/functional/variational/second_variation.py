@@ -42,7 +42,7 @@ def second_variation(
         temperature: tau > 0 of the default eta.
         psi: Psi, twice differentiable; None: log(1 + t).
         eta: The similarity, twice differentiable; None: exp(-t / tau).
-        on_sphere: Follow great circles; then rows z_i must have length 1 and be orthogonal to the rows h_i.
+        on_sphere: Follow great circles. The rows z_i must then have length 1 and be orthogonal to the rows h_i.
 
     Raises:
         ValueError: If an argument is not valid for :func:`variational_loss`, or `on_sphere` does not fit the rows.
