@@ -77,10 +77,9 @@ class AugmentationFamily(nn.Module, ABC):
         return ((lowest == darkest) & (highest == darkest)).all(2)
 
     def distinct(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """List the different views of images (N, C, H, W).
+        """List the views of images (N, C, H, W), with equal one-coloured views only once.
 
-        Views with only one colour are listed once per colour for the whole batch. Other views are always listed. Three
-        int64 tensors are returned. `sample` (U,) and `member` (U,) are the arguments of :meth:`forward` for the U
+        Three int64 tensors are returned. `sample` (U,) and `member` (U,) are the arguments of :meth:`forward` for the U
         listed views. `inverse` (N, K) is the place in the list of each of the K views of each image.
         """
         sample, member, inverse = self._distinct(image, image.new_ones(len(image), len(self), dtype=torch.bool))

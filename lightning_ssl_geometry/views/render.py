@@ -100,7 +100,7 @@ def render_exact(image: Tensor, parameters: ViewParameters, out: Tensor, setting
 
 
 def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings: RenderSettings) -> None:
-    """Write views to `out`, with one affine map of colours per view. The arguments are those of :func:`render_exact`."""
+    """Write views to `out`, with one affine map of colours per view. For the arguments, see :func:`render_exact`."""
     kernel_size, normalize, chunk_size = settings
     dtype = _working_dtype(image)
     kernel = kernel_size if bool(parameters.blur.any()) else None

@@ -115,8 +115,7 @@ class SimCLRViews(ImageViews):
         self.channels_last = channels_last
 
     def draw(self, index: Tensor, epoch: int, height: int, width: int) -> ViewParameters:
-        """Return the parameters of V N views, on the CPU: the first views of all samples, then the second ones, and so
-        on.
+        """Return the parameters of V N views, on the CPU. The first views of all samples come first.
 
         `index` (N,) int64 is the index of each sample in its data set. Images have `height` x `width` pixels.
         """
