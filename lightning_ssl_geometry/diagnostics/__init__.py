@@ -1,10 +1,9 @@
 """Diagnostics of representations, embeddings and networks, as torchmetrics Metrics.
 
-The arguments of `update` have common names. For V views of N samples, h (V, N, D) are the representations and z (V, N,
-P) the embeddings. `h_image` and `z_image` are those of images without augmentation. `index` (N,) holds the index of
-each sample in the data set. The callback `GeometryMonitor` calls `update`. With `rename={"sigreg_h": {"z": "h"}}`, it
-passes h as the argument z of the diagnostic "sigreg_h". If a diagnostic needs constant weights, use the monitor's
-stages "val", "test" and "probe".
+The arguments of `update` have common names. For V views of N samples, h (V, N, D) are the representations and z
+(V, N, P) the embeddings. `h_image` and `z_image` are those of images without augmentation. `index` (N,) holds the index
+of each sample in the data set. The callback `GeometryMonitor` calls `update`. With `rename={"sigreg_h": {"z": "h"}}`,
+it passes h as the argument z of "sigreg_h". For constant weights, use its stages "val", "test" and "probe".
 """
 
 __all__ = [

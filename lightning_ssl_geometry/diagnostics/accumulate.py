@@ -91,9 +91,8 @@ class Moments(Diagnostic):
 class SampledRows(Diagnostic):
     """Base class of diagnostics that keep a fixed number of samples and compare them with each other.
 
-    A hash of `seed` and of the index in the data set decides which samples are kept. The choice does not depend on
-    batches, order or ranks. A repeated sample counts once. Subclasses call :meth:`offer` in `update` and :meth:`rows`
-    in `compute`.
+    A hash of `seed` and the index in the data set decides which samples are kept. Batches, order and ranks do not
+    matter. A repeated sample counts once. Subclasses call :meth:`offer` in `update` and :meth:`rows` in `compute`.
 
     Args:
         columns: Names of the tensors kept for each sample, such as ("h", "z").

@@ -16,8 +16,7 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
     """Return {key of a result: its description}, from the attribute `quantities` of a class or object.
 
-    For a Metric without this attribute, one description is made from its name and docstring. For another class without
-    it, the mapping is empty.
+    Without this attribute, a Metric gets one description, made from its name and docstring, and other classes get none.
 
     >>> from torchmetrics import MeanSquaredError
     >>> quantities_of(MeanSquaredError())[""].title

@@ -36,8 +36,8 @@ class CKADrift(ComparedRows):
     are equal up to rotation and scale. Both results are NaN at the first call. They are also NaN if all representations
     are equal or one is not finite. If the samples differ from those of the first call, a ValueError is raised. The
     monitor's stages "val", "test" and "probe" repeat the same samples. `reset` keeps the earlier representations, but a
-    checkpoint does not contain them. Memory (CPU): O(contrast_size D). `compute` costs O(contrast_size D
-    min(contrast_size, D)). Equation: :func:`functional.linear_cka`.
+    checkpoint does not contain them. Memory (CPU): O(contrast_size D). `compute` costs
+    O(contrast_size D min(contrast_size, D)). Equation: :func:`functional.linear_cka`.
 
     Args:
         unbiased: Use the estimator HSIC_1, with values in [-1, 1]. It needs `contrast_size` >= 4.

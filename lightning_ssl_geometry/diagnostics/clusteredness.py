@@ -31,15 +31,12 @@ _SCORE = Quantity(
 class Clusteredness(SampledRows):
     """How well embeddings form clusters, and how uniformly they cover the sphere (Calder & Lee 2025, Fig. 5 and 6).
 
-    Observes the embeddings z, with P dimensions, the index of each sample in the data set, and its label. Samples with
-    the same label form a known cluster. At least 2 known clusters, and more samples than clusters, are needed. Results,
-    averaged over views:
+    Observes the embeddings z, with P dimensions, and the index and label of each sample. Samples with one label form a
+    known cluster. At least 2 known clusters and more samples than clusters are needed. Results (means over views):
 
     - `nmi` in [0, 1]: normalised mutual information between the known clusters and as many clusters found by k-means.
-    - `silhouette` and `kmeans_silhouette` in [-1, 1]: silhouette of the known clusters, and of the clusters found by
-      k-means.
-    - `relative_uniformity` >= 0: uniformity divided by the uniformity of random points. It is 0 if all embeddings
-      coincide.
+    - `silhouette` and `kmeans_silhouette` in [-1, 1]: silhouette of the known clusters and of the k-means clusters.
+    - `relative_uniformity` >= 0: uniformity relative to random points. It is 0 if all embeddings coincide.
 
     The first three are NaN if all embeddings have the same direction. All results are NaN if all embeddings are 0 or a
     value is not finite. Memory: O(contrast_size P). `compute` runs k-means on the CPU, in O(contrast_size^2 P).

@@ -53,19 +53,16 @@ class GradientSpectrum(Moments):
     covariance of the difference between the views. Results:
 
     - `singular_values` (D,), descending: the singular values of Sigma_x - Sigma_x~ (Eq. 5 of Rusak et al.).
-    - `ratio` (D,), ascending: for each direction, the variance of the difference divided by the variance of the first
-      view. A ratio is 0 for exact content, and 2 for independent views. Directions without variance give NaN and come
-      last.
-    - `content_dimension`, from 0 to D - 1 (Prop. 2): the number of ratios before the largest jump, a factor between two
-      neighbours.
+    - `ratio` (D,), ascending: variance of the difference divided by the variance of the first view, per direction. A
+      ratio is 0 for exact content and 2 for independent views. Directions without variance give NaN, at the end.
+    - `content_dimension`, from 0 to D - 1 (Prop. 2): the number of ratios before their largest jump, as a factor.
 
     All results are NaN if all rows of h are equal up to rounding, or one is not finite. Memory: O(D^2). An update costs
     O(N D^2) for N samples, `compute` O(D^3). Equations: :func:`functional.gradient_spectrum`,
     :func:`functional.content_dimension`.
 
     Args:
-        min_ratio: Smallest jump, > 1, that separates content from style. If no jump reaches it, `content_dimension` is
-            0.
+        min_ratio: Smallest jump, > 1, that separates content from style. Without such a jump, `content_dimension` is 0.
         eps: Ratios below `eps` > 0 are rounding errors and count as `eps`.
     """
 

@@ -27,8 +27,7 @@ class UpperBound(SampledEmbeddings):
 
     Observes the first two views of the embeddings z, with P dimensions, and the index of each sample in the data set.
     The loss is always the InfoNCE of the paper, whatever loss trains the model. It uses cosine similarity, anchors from
-    view 1, n = `contrast_size` samples, and no positive pair in the denominator. Results (Eq. 1, 3-5 and 13 of
-    Cosentino et al.):
+    view 1, n = `contrast_size` samples, and no positive pair in the denominator. Results (Eq. 1, 3-5 and 13):
 
     - `info_nce` and its bound `upper`: both differ from log(2(n - 1)) by at most 2 / temperature.
     - `invariance` in [-1, 1]: minus the cosine between the two views of a sample.
@@ -41,7 +40,7 @@ class UpperBound(SampledEmbeddings):
     O(contrast_size^2 P).
 
     Args:
-        temperature: 1 / beta, > 0; the paper has beta = 2.
+        temperature: 1 / beta, > 0. The paper has beta = 2.
         contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
     """

@@ -23,8 +23,8 @@ class Diagnostic(Metric):
     Attributes:
         section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a new heading.
         quantities: Maps each key of the result of `compute` to a description. The key of a single result is "".
-        prefers: Maps an argument of `update` to the name of the data that replace it in training steps, if there are
-            such data. None: if `update` takes `h` and `projector`, the projector's inputs "fibers" replace h.
+        prefers: Maps an argument of `update` to the data that replace it in training steps, if a step has such data.
+            None: if `update` takes `h` and `projector`, the projector's inputs "fibers" replace h.
     """
 
     section: ClassVar[str] = "other"

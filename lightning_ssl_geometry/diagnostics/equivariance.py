@@ -41,18 +41,17 @@ class EquivarianceError(Diagnostic):
 
     T_g transforms images by the group element g, and Gamma_g transforms features. Observes images (N, C, H, W) and
     `feature_extractor`, which maps images to feature maps (N, C, |G|, H', W') of a group G. Results: `elements` (E,) is
-    the error of each of E group elements, and `mean` is their mean. With `layers`, each layer has both results. Errors
+    the error of each of E group elements, and `mean` is their mean. With `layers`, each layer has both. Errors
     are >= 0. At 0, f is equivariant. At about 1 to 2, f(T_g x) is unrelated to the transformed features. The network
-    runs in eval mode at each update. Its weights should not change between updates. An update costs 1 + E forward
-    passes. E is 3 for rotation, 4 for translation, and S (S - 1) / 2 for S scales. Equation:
-    :func:`functional.equivariance_error`.
+    runs in eval mode. Its weights should not change between updates. An update costs 1 + E forward passes. E is 3 for
+    rotation, 4 for translation, and S (S - 1) / 2 for S scales. Equation: :func:`functional.equivariance_error`.
 
     Args:
         group: "rotation", "translation" or "scale".
         fill: Normalised value of the background, one number or one per channel. Pixels that enter at the border get it.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
-            :class:`functional.groups.equivariance.EquivarianceSettings`. The names in `layers` must stay different if
-            each "." is replaced by "_".
+            :class:`functional.groups.equivariance.EquivarianceSettings`. Names in `layers` must stay different if each
+            "." becomes "_".
     """
 
     section = "equivariance"
@@ -123,15 +122,14 @@ class InvarianceError(Diagnostic):
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
 
     T_g transforms an image by the group element g. Observes images (N, C, H, W) and `encoder`, which maps images to h
-    (N, D). Results: `elements` (E,) is the error of each of E group elements, and `mean` is their mean. Errors are >=
-    0. At 0, h is invariant to the group. At 1, a transformed image is as far from the original as another image is.
-    Errors are NaN if h is the same for all images up to rounding, or not finite. The encoder runs in eval mode at each
-    update. Its weights should not change between updates. Memory: O(D). An update costs 1 + E forward passes. Equation:
+    (N, D). Results: `elements` (E,) is the error of each of E group elements, and `mean` is their mean. Errors
+    are >= 0. At 0, h is invariant to the group. At 1, a transformed image is as far from the original as another image
+    is. Errors are NaN if h is the same for all images up to rounding, or not finite. The encoder runs in eval mode. Its
+    weights should not change between updates. Memory: O(D). An update costs 1 + E forward passes. Equation:
     :func:`functional.invariance_error`.
 
     Args:
-        group: "rotation" (1, 2 and 3 quarter turns), "translation" (down, up, right and left) or "scale" (by
-            `factors`).
+        group: "rotation" (1 to 3 quarter turns), "translation" (down, up, right, left) or "scale" (by `factors`).
         shift: Length of a translation in pixels, >= 1.
         factors: Scale factors, each > 0. The defaults are 1 / 1.75, 1 / 1.5 and 1 / 1.25, from Keller et al. 2022.
         circular: Whether pixels that a translation moves out of the image enter again at the opposite border.

@@ -89,8 +89,8 @@ class GaussianPotential(_KernelMean):
     """Mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
     Observes the embeddings z, with P dimensions, and the index of each sample in the data set. The value is in [0, 1].
-    It is 1 if all embeddings coincide, and NaN if all embeddings are 0 or one is not finite. Memory: O(contrast_size
-    P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.gaussian_potential`.
+    It is 1 if all embeddings coincide, and NaN if all embeddings are 0 or one is not finite. Memory:
+    O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.gaussian_potential`.
 
     Args:
         t: Inverse squared width of the kernel, > 0.
@@ -121,8 +121,8 @@ class Uniformity(_KernelMean):
     """Logarithm of the mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
     Observes the embeddings z, with P dimensions, and the index of each sample in the data set. The value is at most 0.
-    It is 0 if all embeddings coincide, and NaN if all embeddings are 0 or one is not finite. Memory: O(contrast_size
-    P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.uniformity`.
+    It is 0 if all embeddings coincide, and NaN if all embeddings are 0 or one is not finite. Memory:
+    O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.uniformity`.
 
     Args:
         t: Inverse squared width of the kernel, > 0.

@@ -47,18 +47,18 @@ _ENCODER, _PROJECTOR = "encoder", "projector"
 class LatentR2(Diagnostic):
     r"""Adjusted R^2 of a linear map from each layer's output to content and to style latents, on held-out samples.
 
-    For synthetic data, with known latents. The map is fitted on a random half of the samples, and R^2, at most 1, is
-    computed on the other half. Results: `content` (L,) and `style` (L,) are the mean R^2 over the latents of each kind
-    for L layers. The values for h and z are also given separately, such as `content_h`. A layer of width D needs about
-    10 D samples. With fewer, R^2 is lower. With too few for a fit, or if a number is not finite, R^2 is NaN. The
-    networks run in eval mode, and their weights should not change between updates. Memory: 16 (1 + D + d)^2 bytes per
-    layer for d latents. An update of N samples costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer.
-    Equation: :func:`functional.latent_r2`.
+    For synthetic data, with known latents. The map is fitted on a random half of the samples. R^2 <= 1 is computed on
+    the other half. Results: `content` (L,) and `style` (L,) are the mean R^2 over the latents of each kind for L
+    layers. The values for h and z are also given separately, such as `content_h`. A layer of width D needs about 10 D
+    samples. With fewer, R^2 is lower or NaN. It is also NaN if a number is not finite. The networks run in eval mode.
+    Their weights should not change between updates. Memory: 16 (1 + D + d)^2 bytes per layer for d latents. An update
+    of N samples costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer. Equation:
+    :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
-            called once in a pass. None: all modules without children that are called once and return (N, D') or (N, C,
-            H, W). Feature maps are averaged over their pixels. The image, h and z are always observed.
+            called once in a pass. None: all modules without children that are called once and return (N, D') or
+            (N, C, H, W). Feature maps are averaged over their pixels. The image, h and z are always observed.
         normalize: Add z / \|z\|_2 as the last layer, for a loss that normalises z.
         seed: Determines on which half of the samples the map is fitted.
 

@@ -47,16 +47,14 @@ class LieGenerator(SampledRows):
     uniform in [-1, 1]. On half of the images, the generator G in :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)` is
     fitted. On the other half, epsilon is estimated from G. Results:
 
-    - `r2` <= 1: R^2 of the estimated strengths. At 1, one G explains all images. At 0, G is no better than the mean
-      strength.
+    - `r2` <= 1: R^2 of the estimated strengths. At 1, one G explains all images. At 0, G is no better than the mean.
     - `r2_shuffled`: a baseline, the value of `r2` if G is fitted to shuffled strengths.
     - `null_space` in [0, 1] (Prop. 4.3): share of :math:`\|G\|_F^2` that a linear projector ignores. NaN for G = 0.
     - `null_space_isotropic`: the baseline 1 - rank / D of `null_space`, with the rank of the projector.
 
-    The last two need a linear projector, and are meaningful only if `r2` is high. The networks run in eval mode, and
-    their weights must not change between updates. Memory: N = `contrast_size` images. `compute` costs two forward
-    passes of these images and O(N D^2 + D^3) for D dimensions of h. The order "exponential" costs thousands of times
-    O(N D^2).
+    The last two need a linear projector, and are meaningful only if `r2` is high. The networks run in eval mode. Their
+    weights must not change between updates. Memory: N = `contrast_size` images. `compute` costs two forward passes of
+    these images and O(N D^2 + D^3) for D dimensions of h. The order "exponential" costs far more.
 
     Args:
         transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W), and changes nothing at strength 0. None:
@@ -201,9 +199,8 @@ class RotationRank(SampledRows):
     directions that these rotations span, averaged over images (Fig. 10, Prop. 4.2). It is in [0, min(count - 1, D)] for
     D pixel values or D dimensions of h. Results for R largest angles, each (R,), or a scalar if R = 1: `angles` holds
     the largest angles, `pixels` the ranks in pixels, and `h` the ranks in h. For pixels, the paper uses one-hot images.
-    The encoder runs in eval mode, and its weights must not change between updates. Memory: `contrast_size` images. For
-    each largest angle, `compute` costs `contrast_size` times `count` forward passes and `contrast_size` SVDs of
-    matrices (count, D).
+    The encoder runs in eval mode. Its weights must not change between updates. Memory: `contrast_size` images. For each
+    largest angle, `compute` costs `contrast_size` times `count` forward passes and `contrast_size` SVDs.
 
     Args:
         ranges: The largest angles, in degrees, each > 0.

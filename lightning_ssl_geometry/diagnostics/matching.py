@@ -40,8 +40,8 @@ class MeanCorrelationCoefficient(Diagnostic):
     absolute correlations is largest. Results in [0, 1]: `mean` is the mean over all matched latents, `content` over the
     content latents, and `style` over the style latents. At 1, z equals the latents up to order, signs and scales.
     Constant outputs give 0. Unrelated outputs give about sqrt(2 log(P) / N) for P outputs and N samples. All results
-    are NaN below 3 samples, or if a value is not finite. An update costs O(N (P + d)^2) for d latents, `compute` O(P d
-    min(P, d)). Equation: :func:`functional.mean_correlation`.
+    are NaN with fewer than 3 samples, or if a value is not finite. An update costs O(N (P + d)^2) for d latents,
+    `compute` O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
     """
 
     section = "content_style"
@@ -79,7 +79,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.add_sums("moments", shape=(0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
-        """Add `z` (V, N, P), `latent` (V, N, d) and the bool mask `content` (d,) of content latents, for V views."""
+        """Add `z` (V, N, P), `latent` (V, N, d), and the bool mask `content` (d,) of content latents."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         self._content = content
@@ -120,15 +120,12 @@ def _share(kind: str, other: str) -> Quantity:
 class TemperatureOrder(Diagnostic):
     r"""Whether outputs for content have lower temperatures than outputs for style (Rusak et al. 2022, Prop. 3).
 
-    Observes z and the latents of the first view, and the temperature tau of each output at the last update (Section 4.1
-    of Rusak et al.). On a random half of the samples, each output is predicted from the content latents, and from the
-    style latents, by linear maps. An output belongs to the kind that explains more of its variance. A constant output
-    belongs to neither. Results:
+    Observes z and the latents of the first view, and the temperature tau of each output at the last update (Section
+    4.1). On a random half of the samples, linear maps predict each output from the content latents and from the style
+    latents. An output belongs to the kind that explains more of its variance. Constant outputs belong to none. Results:
 
-    - `auc` in [0, 1]: share of the pairs of a content output c and a style output s with :math:`\tau_c < \tau_s`. Ties
-      count half.
-    - `content_share`, `style_share` <= 1: adjusted R^2 of the predictions of each kind, on the other half of the
-      samples.
+    - `auc` in [0, 1]: how often a content output c and a style output s have :math:`\tau_c < \tau_s`. Ties count half.
+    - `content_share`, `style_share` <= 1: adjusted R^2 of the predictions of each kind, on the other half.
     - `content_outputs` in [0, P]: the number of the P outputs that belong to content.
 
     All results are NaN if a half has too few samples, or a value is not finite. `auc` is also NaN if a kind has no
@@ -177,7 +174,7 @@ class TemperatureOrder(Diagnostic):
         self.add_sums("moments", shape=(2, 0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
-        """Add `z` (V, N, P), `latent` (V, N, d), `content` (d,), `index` (N,) and `temperature` (P,), for V views."""
+        """Add `z` (V, N, P), `latent` (V, N, d), `content` (d,), `index` (N,) and `temperature` (P,)."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         shaped("N,", {"N": z.shape[1]}, index=index)

@@ -41,8 +41,7 @@ class NeuralKernel(ComparedRows):
     - `alignment` in [0, 1]: cosine between the centred kernel and the kernel of the labels.
     - `spectrum` (n,): eigenvalues in descending order, divided by their sum.
     - `effective_rank` in [1, n]: exponential of the entropy of `spectrum`.
-    - `drift` in [0, 1]: 1 minus the cosine between the present kernel and that of the first `compute`; NaN at the
-      first.
+    - `drift` in [0, 1]: 1 minus the cosine between the present and the first kernel. NaN at the first `compute`.
 
     The first four results need labels in all batches. Cosines leave out samples with outputs that do not depend on the
     weights. All results are NaN if the kernel is not finite. If all labels are equal, `within`, `between` and

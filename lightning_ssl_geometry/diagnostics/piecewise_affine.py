@@ -157,14 +157,14 @@ class LinearRegions(_AroundRepresentations):
 class LocalUnexplainedVariance(_AroundSamples):
     """Share of the displacements h2 - h* outside the span of the projector's Jacobian (Cosentino et al. 2022, Eq. 10).
 
-    h1 and h2 are the two views of a sample, with D dimensions. Its hardest negative h* is the view of another sample
-    with the most similar z, with P dimensions. The Jacobian is computed at h1. Results in [0, 1]: `full` is the share
-    outside the span of all directions of the Jacobian. `tau` is the share outside the directions with singular values
-    that reach the threshold. `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 - mean rank
-    / D. All results are NaN if all embeddings are equal. For a linear projector and the same samples, the results equal
-    those of :class:`UnexplainedVariance`. The weights must not change between updates. Memory: O(contrast_size (D +
-    P)). `compute` costs O(contrast_size^2 P), and for each of the `samples` P backward passes and O(D P min(D, P)).
-    Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
+    h1 and h2 are the two views of a sample, with D dimensions. The hardest negative h* is the view of another sample
+    with the most similar z. The embeddings z have P dimensions. The Jacobian is computed at h1. Results in [0, 1]:
+    `full` is the share outside the span of all directions of the Jacobian. `tau` is the share outside the directions
+    with singular values that reach the threshold. `full_isotropic` and `tau_isotropic` are baselines for random
+    displacements, 1 - mean rank / D. All results are NaN if all embeddings are equal. For a linear projector and the
+    same samples, the results equal those of :class:`UnexplainedVariance`. The weights must not change between updates.
+    Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P), and for each of the `samples` P backward
+    passes and O(D P min(D, P)). Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.

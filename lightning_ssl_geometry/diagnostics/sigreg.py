@@ -20,17 +20,15 @@ class SIGReg(SampledEmbeddings):
     """Epps-Pulley statistic of embeddings projected on random lines, averaged over lines and views.
 
     Observes the embeddings z, with P dimensions, and the index of each sample in the data set. The statistic, >= 0,
-    measures the distance from an isotropic Gaussian with mean 0 and variance 1. It is about 1.06 for this Gaussian, and
-    0.41 times contrast_size if all embeddings are 0. If all embeddings are the same point far from 0, it is up to 3.95
-    times contrast_size. It is high on the unit sphere, unless `standardize` is true. All ranks and all calls of
-    `compute` use the same lines. The value is NaN if an embedding is not finite. With `standardize`, it is also NaN if
-    all embeddings are equal up to rounding. Memory: O(contrast_size P). `compute` costs O(contrast_size num_slices (P +
-    17)), for an integral with 17 nodes. Equation: :func:`functional.sigreg`.
+    measures the distance from an isotropic Gaussian with variance 1. It is about 1.06 for this Gaussian, and 0.41 times
+    contrast_size if all embeddings are 0. If all embeddings are the same point far from 0, it is up to 3.95 times
+    contrast_size. It is high on the unit sphere, unless `standardize` is true. The lines are always the same. The value
+    is NaN if an embedding is not finite. With `standardize`, it is also NaN if all embeddings are equal up to rounding.
+    Memory: O(contrast_size P). `compute` costs O(contrast_size num_slices P). Equation: :func:`functional.sigreg`.
 
     Args:
         num_slices: Number of lines, >= 1.
-        standardize: Scale the embeddings to mean 0 and variance 1, so that only the shape of their distribution counts.
-            Not in the paper.
+        standardize: Give the embeddings mean 0 and variance 1 first. This is not in the paper.
         contrast_size: Number of samples kept, >= 2. The value depends on it.
         seed: Determines which samples are kept, and the lines.
     """

@@ -83,9 +83,8 @@ class EffectiveRank(Moments):
 class LogSpectrum(Moments):
     """Logarithms of the singular values of h / sqrt(n), for n samples h (n, D) (Cosentino et al. 2022, Fig. 4 and 9).
 
-    The result (D,) is descending. Singular values below about 1e-7 times the norm of the matrix are rounding errors and
-    give -inf. An update of N samples costs O(N D^2), `compute` O(D^3). Equation:
-    :func:`functional.log_singular_values`.
+    The result (D,) is descending. Singular values below about 1e-7 times the norm of h are rounding errors and give
+    -inf. An update of N samples costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.log_singular_values`.
 
     Args:
         center: Whether to subtract the mean of the rows.

@@ -51,10 +51,10 @@ class Stationarity(SampledEmbeddings):
     .. math:: \sqrt{\frac1{2n} \sum_{v,i} \|g_{vi} - \langle g_{vi}, z_{vi} \rangle z_{vi}\|^2}
 
     Observes the first two views of the embeddings z, with P dimensions. z_{vi} is view v of sample i, scaled to length
-    1, and g_{vi} is n times the gradient of the loss with respect to it, for n = `contrast_size` samples. `tangential`
-    >= 0 is the value of the equation. `relative` in [0, 1] is `tangential` divided by the norm of g. `relative` is NaN
-    if all embeddings are equal. Both results are NaN if an embedding is 0 or not finite. Compare values only for the
-    same loss, temperature and `contrast_size`. Memory: O(n P). `compute` costs O(n^2 P). Equations:
+    1, and g_{vi} is n times the gradient of the loss with respect to it, for n = `contrast_size` samples.
+    `tangential` >= 0 is the value of the equation. `relative` in [0, 1] is `tangential` divided by the norm of g.
+    `relative` is NaN if all embeddings are equal. Both results are NaN if an embedding is 0 or not finite. Compare
+    values only for the same loss, temperature and `contrast_size`. Memory: O(n P). `compute` costs O(n^2 P). Equations:
     :func:`functional.first_variation`, :func:`functional.tangential_gradient`.
 
     Args:

@@ -111,8 +111,7 @@ class NullSpaceFraction(Moments):
     h1 and h2 are the first two views of a sample, with D dimensions. Results in [0, 1]: `fraction` is the share.
     `isotropic` is the share for random directions, 1 - rank / D, with the rank of the projector. At a `fraction` of 1,
     all directions lie in the projector's null space. `fraction` is NaN if the views coincide up to rounding. The
-    weights must not change between updates. An update of N samples costs O(N D^2), `compute` O(D^2 P) for P outputs of
-    the projector.
+    weights must not change between updates. An update of N samples costs O(N D^2), `compute` O(D^2 P) for P outputs.
 
     Args:
         tau: The projector's null space has the directions with singular values below this threshold.
@@ -161,13 +160,13 @@ class NullSpaceFraction(Moments):
 class UnexplainedVariance(SampledRows):
     """Share of the displacements h2 - h* that a linear projector ignores (Cosentino et al. 2022, Eq. 10, Fig. 7).
 
-    h2 is the second view of a sample, with D dimensions. Its hardest negative h* is the view of another sample with the
-    most similar z, with P dimensions. Results in [0, 1]: `full` is the share outside the span of all directions of the
-    projector's weight. `tau` is the share outside the directions with singular values that reach the threshold.
-    `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 - rank / D. With fewer samples than
-    D, the results describe only these samples. All results are NaN if all embeddings have the same direction. The
-    weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P +
-    contrast_size D^2). For non-linear projectors, use :class:`LocalUnexplainedVariance`.
+    h2 is the second view of a sample, with D dimensions. The hardest negative h* is the view of another sample with the
+    most similar z. The embeddings z have P dimensions. Results in [0, 1]: `full` is the share outside the span of all
+    directions of the projector's weight. `tau` is the share outside the directions with singular values that reach the
+    threshold. `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 - rank / D. With fewer
+    samples than D, the results describe only these samples. All results are NaN if all embeddings have the same
+    direction. The weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs
+    O(contrast_size^2 P + contrast_size D^2). For non-linear projectors, use :class:`LocalUnexplainedVariance`.
 
     Args:
         tau: Threshold of the singular values.

@@ -7,9 +7,9 @@ Three operations change a colour x by a factor f, with the luma :math:`y = 0.298
     brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y,   each clamped to [0, 1].
 
 The hue turns without conversion to HSV. :math:`M` and :math:`m` are the largest and the smallest channel of a colour.
-The hue is a position on a hexagon with 6 sides. Its signed distance k from pure red, in sides, has the sign of :math:`g
-- b` and the magnitude :math:`|k| = (M - r + g - m + b - m) / (M - m)`. Each channel has the value :math:`m + (M - m) \,
-\mathrm{clamp}(2 - |k|, 0, 1)`, where k is the distance from the pure hue of this channel.
+The hue is a position on a hexagon with 6 sides. Its signed distance k from pure red, in sides, has the sign of
+:math:`g - b` and the magnitude :math:`|k| = (M - r + g - m + b - m) / (M - m)`. Each channel has the value
+:math:`m + (M - m) \, \mathrm{clamp}(2 - |k|, 0, 1)`, where k is the distance from the pure hue of this channel.
 """
 
 __all__ = [

@@ -41,7 +41,7 @@ class AugmentationFamily(nn.Module, ABC):
 
     @abstractmethod
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the minimum and the maximum of each view of images (N, C, H, W), by channel: two (N, K, C)."""
+        """Return the minimum and the maximum of each channel of each view: two tensors (N, K, C)."""
 
     def forward(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
         """Make M views. Each view is the result of one member for one image.
@@ -149,8 +149,7 @@ class AugmentationFamily(nn.Module, ABC):
 class CropFamily(AugmentationFamily):
     """Square crops of square images at all positions of a regular grid, row by row from the upper left.
 
-    By default there are 17 x 17 = 289 crops, as in CRL-TAC. The buffer `corner` (K, 2) int64 holds their upper left
-    pixels.
+    By default, there are 289 crops, as in CRL-TAC. The buffer `corner` (K, 2) int64 holds their upper left pixels.
 
     Args:
         image_size: Height and width of the images, in pixels.

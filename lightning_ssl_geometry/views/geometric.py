@@ -71,7 +71,7 @@ def gaussian_blur(image: Tensor, sigma: Tensor, kernel_size: int | tuple[int, in
     Along each axis, the weights :math:`\propto \exp(-t^2 / 2 \sigma^2)` at :math:`|t| \le (k - 1) / 2` pixels sum to 1.
 
     Args:
-        image: (N, C, H, W), floating point; the result has the same shape and dtype.
+        image: (N, C, H, W), floating point. The result has the same shape and dtype.
         sigma: (N,) standard deviation, > 0, in pixels.
         kernel_size: k in pixels, odd, at most 2 H - 1 and 2 W - 1. One number, or (height, width).
     """

@@ -29,8 +29,7 @@ class GroupViews(ImageViews):
 
     The group element of a view depends only on (seed, epoch, sample index, number of the view). It is the same on every
     device and in every batch. The random numbers of one action do not depend on the other actions. Shifts, turns and
-    scale factors are uniformly distributed. Half-precision images are computed in float32. The actions are applied in
-    the order scale, rotation, translation.
+    scale factors are uniformly distributed. The actions are applied in the order scale, rotation, translation.
 
     Args:
         action: "translation" (by whole pixels), "rotation" (by quarter turns, of square images), "scale" (about the

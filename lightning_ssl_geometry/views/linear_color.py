@@ -60,7 +60,7 @@ def affine_color(
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3. One channel is treated as three equal ones.
         m: M, (N, 3, 3).
         q: q, (N, 3), weights of the sample's mean colour :math:`\bar x`.
-        normalize: Mean to subtract and standard deviation to divide by afterwards, each (C,).
+        normalize: Mean and standard deviation of the normalisation, each (C,). None: no normalisation.
         out: (N, C, H, W), contiguous, for the result. None: a new tensor of this shape.
     """
     c, n, height, width = x.shape

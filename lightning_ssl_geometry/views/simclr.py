@@ -50,8 +50,7 @@ class SimCLRViews(ImageViews):
 
     A view depends only on the image and (seed, epoch, sample index, number of the view), not on the rest of the batch.
     The parameters are drawn on the CPU and are the same for every device. Half-precision images are computed in
-    float32. Matrix products follow `torch.set_float32_matmul_precision`. On a CPU with bfloat16 products, "medium"
-    changes views by up to 4/255.
+    float32. Matrix products follow `torch.set_float32_matmul_precision`.
 
     Args:
         size: Height and width of the views in pixels: one number for both, or two. None: the size of the images.
