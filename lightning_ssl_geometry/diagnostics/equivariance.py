@@ -41,10 +41,10 @@ class EquivarianceError(Diagnostic):
 
     T_g transforms images by the group element g, and Gamma_g transforms features. Observes images (N, C, H, W) and
     `feature_extractor`, which maps images to feature maps (N, C, |G|, H', W') of a group G. Results: `elements` (E,) is
-    the error of each of E group elements, and `mean` is their mean. With `layers`, each layer has both. Errors
+    the error of each of E group elements, and `mean` is their mean. With `layers`, each layer has both results. Errors
     are >= 0. At 0, f is equivariant. At about 1 to 2, f(T_g x) is unrelated to the transformed features. The network
-    runs in eval mode. Its weights should not change between updates. An update costs 1 + E forward passes. E is 3 for
-    rotation, 4 for translation, and S (S - 1) / 2 for S scales. Equation: :func:`functional.equivariance_error`.
+    runs in eval mode. Its weights should stay constant. An update costs 1 + E forward passes. E is 3 for rotation, 4
+    for translation, and S (S - 1) / 2 for S scales. Equation: :func:`functional.equivariance_error`.
 
     Args:
         group: "rotation", "translation" or "scale".
@@ -125,7 +125,7 @@ class InvarianceError(Diagnostic):
     (N, D). Results: `elements` (E,) is the error of each of E group elements, and `mean` is their mean. Errors
     are >= 0. At 0, h is invariant to the group. At 1, a transformed image is as far from the original as another image
     is. Errors are NaN if h is the same for all images up to rounding, or not finite. The encoder runs in eval mode. Its
-    weights should not change between updates. Memory: O(D). An update costs 1 + E forward passes. Equation:
+    weights should stay constant. Memory: O(D). An update costs 1 + E forward passes. Equation:
     :func:`functional.invariance_error`.
 
     Args:

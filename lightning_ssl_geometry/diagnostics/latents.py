@@ -49,11 +49,10 @@ class LatentR2(Diagnostic):
 
     For synthetic data, with known latents. The map is fitted on a random half of the samples. R^2 <= 1 is computed on
     the other half. Results: `content` (L,) and `style` (L,) are the mean R^2 over the latents of each kind for L
-    layers. The values for h and z are also given separately, such as `content_h`. A layer of width D needs about 10 D
+    layers. Those for h and z are also separate results, such as `content_h`. A layer of width D needs about 10 D
     samples. With fewer, R^2 is lower or NaN. It is also NaN if a number is not finite. The networks run in eval mode.
-    Their weights should not change between updates. Memory: 16 (1 + D + d)^2 bytes per layer for d latents. An update
-    of N samples costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer. Equation:
-    :func:`functional.latent_r2`.
+    Their weights should stay constant. Memory: 16 (1 + D + d)^2 bytes per layer for d latents. An update of N samples
+    costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer. Equation: :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each

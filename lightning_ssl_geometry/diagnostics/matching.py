@@ -122,7 +122,7 @@ class TemperatureOrder(Diagnostic):
 
     Observes z and the latents of the first view, and the temperature tau of each output at the last update (Section
     4.1). On a random half of the samples, linear maps predict each output from the content latents and from the style
-    latents. An output belongs to the kind that explains more of its variance. Constant outputs belong to none. Results:
+    latents. An output belongs to the kind that explains more of its variance. A constant output has no kind. Results:
 
     - `auc` in [0, 1]: how often a content output c and a style output s have :math:`\tau_c < \tau_s`. Ties count half.
     - `content_share`, `style_share` <= 1: adjusted R^2 of the predictions of each kind, on the other half.

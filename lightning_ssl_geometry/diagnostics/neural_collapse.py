@@ -36,10 +36,9 @@ class NeuralCollapse(Diagnostic):
     - `equiangularity` <= 1: standard deviation of the cosines between class means.
     - `simplex` <= C / (C - 1): average distance of these cosines from -1 / (C - 1).
 
-    The global mean is subtracted from the class means. All results are 0 if each class is one point and these points
-    form a simplex equiangular tight frame. They are NaN if all class means are equal or h is not finite. Memory:
-    O((C + D) D). An update of N samples costs O(N D^2), `compute` O(C D^2). Equation:
-    :func:`functional.neural_collapse`.
+    Class means are relative to the global mean. Results are 0 if each class is one point and the points form a simplex
+    equiangular tight frame. They are NaN if all class means are equal or h is not finite. Memory: O((C + D) D). An
+    update of N samples costs O(N D^2), `compute` O(C D^2). Equation: :func:`functional.neural_collapse`.
     """
 
     section = "neighbors"

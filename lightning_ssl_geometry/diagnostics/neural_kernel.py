@@ -51,7 +51,7 @@ class NeuralKernel(ComparedRows):
     per output and layer of width W, and O(contrast_size^3).
 
     Args:
-        output: "h", the output of the encoder, or "z", the output of the projector.
+        output: "h", the output of the encoder, or "z", the output of the projector, which `update` then needs.
         outputs: Number of random orthonormal directions of the output, >= 1, the same at every `compute`. The kernel is
             then an unbiased estimate with an error of order 1 / sqrt(outputs). None: all directions (exact).
         contrast_size: Number of samples kept, >= 2. The spectrum depends on it.

@@ -20,7 +20,7 @@ class SIGReg(SampledEmbeddings):
     """Epps-Pulley statistic of embeddings projected on random lines, averaged over lines and views.
 
     Observes the embeddings z, with P dimensions, and the index of each sample in the data set. The statistic, >= 0,
-    measures the distance from an isotropic Gaussian with variance 1. It is about 1.06 for this Gaussian, and 0.41 times
+    measures the distance from the standard normal distribution. It is about 1.06 for this distribution, and 0.41 times
     contrast_size if all embeddings are 0. If all embeddings are the same point far from 0, it is up to 3.95 times
     contrast_size. It is high on the unit sphere, unless `standardize` is true. The lines are always the same. The value
     is NaN if an embedding is not finite. With `standardize`, it is also NaN if all embeddings are equal up to rounding.

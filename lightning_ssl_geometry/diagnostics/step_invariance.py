@@ -27,13 +27,13 @@ _CHUNK = 256  # images per pass
 
 
 class StepInvariance(SampledRows):
-    r"""How far embeddings of augmented views are from those of the images, before and in a training step.
+    r"""Compares the embeddings of augmented views with those of the images, and their velocities in a training step.
 
     f(x) is the network's output for image x, scaled to length 1. T_v x is the augmented view v of x, for V views.
     Results for n samples (Calder & Lee 2025, Theorem 4.2):
 
-    - `distance` >= 0. It is 0 if f is invariant to the augmentations. Its value is
-      :math:`\frac1{Vn} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
+    - `distance` >= 0. It is 0 if f is invariant to the augmentations. Its value is :math:`\frac1{Vn} \sum_{v,i} \|f(T_v
+      x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
     - `step` >= 0: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by the root mean square of
       :math:`\dot f(x_i)`. :math:`\dot f` is the velocity of f in a gradient step on the first two views.
 

@@ -58,8 +58,8 @@ class SimCLRViews(ImageViews):
         num_views: V, the number of views of each image.
         blur: Probability of a Gaussian blur. The presets have no blur.
         color: "exact": the results of torchvision's operations. "fast": jitter and grayscale as one affine map per view
-            (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ on average by 0.3/255
-            (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact views.
+            (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ by 0.3/255 to 2.3/255 on
+            average.
         seed: Seed of the parameters.
         chunk_size: Largest number of views made at once. None: 2^24 pixels on an accelerator, 112 x 32 x 32 on a CPU.
         crop_scale: Smallest and largest share of the image's area in a crop, in (0, 1]. None: from the preset.
@@ -114,7 +114,7 @@ class SimCLRViews(ImageViews):
         self.channels_last = channels_last
 
     def draw(self, index: Tensor, epoch: int, height: int, width: int) -> ViewParameters:
-        """Return the parameters of V N views, on the CPU. The first views of all samples come first.
+        """Return the parameters of V N views, on the CPU, sorted by view and then by sample.
 
         `index` (N,) int64 is the index of each sample in its data set. Images have `height` x `width` pixels.
         """
