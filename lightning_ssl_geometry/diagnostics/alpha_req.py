@@ -79,7 +79,7 @@ class AlphaReQ(Moments):
     ) -> None:
         super().__init__(center)
         if first is not None and last is not None:
-            fit_range(last, first, last)  # checks both
+            fit_range(last, first, last)  # checks `first` and `last`
         self.first = first
         self.last = last
         self.weighted = weighted

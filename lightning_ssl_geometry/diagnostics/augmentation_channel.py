@@ -190,8 +190,8 @@ class PairSimilarity(SampledRows):
     r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of images x, x' (Koyama et al. 2021, Fig. 8).
 
     z(x) is the embedding of image x without augmentation, scaled to length 1. The result (quantiles,) is ascending, in
-    [0, 1], without interpolation. It is NaN if all embeddings are 0 or one is not finite. Memory: O(contrast_size P)
-    for P dimensions. `compute` costs O(contrast_size^2 P).
+    [0, 1], and not interpolated. It is NaN if all embeddings are 0 or one is not finite. Memory: O(contrast_size P) for
+    P dimensions. `compute` costs O(contrast_size^2 P).
 
     Args:
         quantiles: Number of quantiles, >= 2, evenly spaced from the minimum to the maximum.

@@ -100,7 +100,7 @@ class Clusteredness(SampledRows):
         self, normalize: bool = True, t: float = 2.0, n_init: int = 10, contrast_size: int = 1024, seed: int = 0
     ) -> None:
         super().__init__(("z", "label"), contrast_size, seed)
-        uniform_uniformity(2, t)  # checks it
+        uniform_uniformity(2, t)  # checks `t`
         at_least(1, n_init=n_init)
         self.normalize = normalize
         self.t = t

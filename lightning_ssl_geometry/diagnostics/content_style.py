@@ -103,7 +103,7 @@ class GradientSpectrum(Moments):
 
     def __init__(self, min_ratio: float = 10.0, eps: float = 1e-6) -> None:
         super().__init__(center=True)
-        content_count(torch.ones(1), min_ratio=min_ratio, eps=eps)  # checks both
+        content_count(torch.ones(1), min_ratio=min_ratio, eps=eps)  # checks `min_ratio` and `eps`
         self.min_ratio = min_ratio
         self.eps = eps
         self.add_sums("change", shape=(0, 0))

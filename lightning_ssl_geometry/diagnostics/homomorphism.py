@@ -36,7 +36,7 @@ class LossGap(SampledRows):
 
     Results: `a_ssl` and `h_ssl` are the losses. `difference` is A-SSL minus H-SSL. `similarity` in [-1, 1] is the mean
     cosine between the embeddings of A-SSL and H-SSL for the same group element. An update costs 3 forward passes in
-    eval mode. Weights should be constant.
+    eval mode. The weights should stay constant.
 
     Args:
         group: "rotation", "translation" or "scale".

@@ -16,8 +16,7 @@ class LayerSample(SampledRows):
     """The outputs of several layers for the same samples, to compare layers or models.
 
     Results for n samples: `sample` (n,) holds their indices in the data set. `layer_0` (n, D_0), `layer_1` (n, D_1) and
-    so on are the outputs. `label` (n,) is added if labels were given. Memory: O(contrast_size) times the sum of the
-    widths.
+    so on are the outputs. `label` (n,) is added if given. Memory: O(contrast_size) times the sum of the widths.
 
     Args:
         num_layers: Number of layers, >= 1.

@@ -73,7 +73,7 @@ class LiDAR(Diagnostic):
 
     def update(self, h: Tensor) -> None:
         """Add `h` (V, N, D) for V >= 2 views of N samples."""
-        by_sample("h", h, views=2)  # checks its shape
+        by_sample("h", h, views=2)  # checks the shape
         if len(h) != self.views and self.views:
             raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
         eps, h, self.views = rounding_eps(h.dtype), h.double(), len(h)

@@ -52,9 +52,9 @@ class LieGenerator(SampledRows):
     - `null_space` in [0, 1] (Prop. 4.3): share of :math:`\|G\|_F^2` that a linear projector ignores. NaN for G = 0.
     - `null_space_isotropic`: the baseline 1 - rank / D of `null_space`, with the rank of the projector.
 
-    The last two need a linear projector, and are meaningful only if `r2` is high. The networks run in eval mode. Their
-    weights must not change between updates. Memory: N = `contrast_size` images. `compute` costs two forward passes of
-    these images and O(N D^2 + D^3) for D dimensions of h. The order "exponential" costs far more.
+    The last two results need a linear projector, and are meaningful only if `r2` is high. The networks run in eval
+    mode. Their weights must not change between updates. Memory: N = `contrast_size` images. `compute` costs two forward
+    passes of these images and O(N D^2 + D^3) for D dimensions of h. The order "exponential" costs far more.
 
     Args:
         transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W), and changes nothing at strength 0. None:
@@ -126,7 +126,7 @@ class LieGenerator(SampledRows):
         one_of(get_args(LieOrder), order=order)
         if dimensions is not None:
             at_least(1, dimensions=dimensions)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.transform = rotate if transform is None else transform
         self.max_strength = max_strength
         self.order: LieOrder = order
@@ -254,7 +254,7 @@ class RotationRank(SampledRows):
         if not ranges or not all(0 < angle < math.inf for angle in ranges):
             raise ValueError(f"Expected `ranges` with at least one angle, each > 0 and finite, but got {ranges}.")
         at_least(2, count=count)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.ranges = tuple(ranges)
         self.count = count
         self.tau = tau

@@ -97,7 +97,7 @@ class JacobianRank(_AroundRepresentations):
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 256, seed: int = 0) -> None:
         super().__init__(contrast_size, seed)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
 
@@ -159,12 +159,12 @@ class LocalUnexplainedVariance(_AroundSamples):
 
     h1 and h2 are the two views of a sample, with D dimensions. The hardest negative h* is the view of another sample
     with the most similar z. The embeddings z have P dimensions. The Jacobian is computed at h1. Results in [0, 1]:
-    `full` is the share outside the span of all directions of the Jacobian. `tau` is the share outside the directions
-    with singular values that reach the threshold. `full_isotropic` and `tau_isotropic` are baselines for random
-    displacements, 1 - mean rank / D. All results are NaN if all embeddings are equal. For a linear projector and the
-    same samples, the results equal those of :class:`UnexplainedVariance`. The weights must not change between updates.
-    Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P), and for each of the `samples` P backward
-    passes and O(D P min(D, P)). Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
+    `full` is the share outside the span of all directions of the Jacobian. `tau` uses only the directions with singular
+    values that reach the threshold. `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 -
+    mean rank / D. All results are NaN if all embeddings are equal. For a linear projector and the same samples, the
+    results equal those of :class:`UnexplainedVariance`. The weights must not change between updates. Memory:
+    O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P), and for each of the `samples` P backward passes and
+    O(D P min(D, P)). Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.
@@ -209,7 +209,7 @@ class LocalUnexplainedVariance(_AroundSamples):
         seed: int = 0,
     ) -> None:
         super().__init__(("h", "z"), contrast_size, seed)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         at_least(1, samples=samples)
         self.tau = tau
         self.mode: RankMode = mode

@@ -166,7 +166,7 @@ class ProjectorRank(Diagnostic):
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
         super().__init__()
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
         self.weights: dict[str, Tensor] = {}

@@ -91,7 +91,7 @@ class AugmentationRank(Moments):
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
         super().__init__()
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
 
@@ -136,14 +136,14 @@ class NullSpaceFraction(Moments):
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
         super().__init__()
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
         self.projector = Standing()
 
     def update(self, h: Tensor, projector: nn.Module) -> None:  # type: ignore[override]
         """Add the projector and `h` (V, N, D) for V >= 2 views of N samples. Only the first two views are used."""
-        projector_weight(projector)  # checks
+        projector_weight(projector)  # checks that it is linear
         self.projector.hold(projector)
         self.add_differences(by_sample("h", h, views=2))
 
@@ -162,10 +162,10 @@ class UnexplainedVariance(SampledRows):
 
     h2 is the second view of a sample, with D dimensions. The hardest negative h* is the view of another sample with the
     most similar z. The embeddings z have P dimensions. Results in [0, 1]: `full` is the share outside the span of all
-    directions of the projector's weight. `tau` is the share outside the directions with singular values that reach the
-    threshold. `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 - rank / D. With fewer
-    samples than D, the results describe only these samples. All results are NaN if all embeddings have the same
-    direction. The weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs
+    directions of the projector's weight. `tau` uses only the directions with singular values that reach the threshold.
+    `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 - rank / D. With fewer samples than
+    D, the results describe only these samples. All results are NaN if all embeddings have the same direction. The
+    weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs
     O(contrast_size^2 P + contrast_size D^2). For non-linear projectors, use :class:`LocalUnexplainedVariance`.
 
     Args:
@@ -207,14 +207,14 @@ class UnexplainedVariance(SampledRows):
         self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 1024, seed: int = 0
     ) -> None:
         super().__init__(("h", "z"), contrast_size, seed)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
         self.projector = Standing()
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
         """Add `h` (V, N, D) and `z` (V, N, P) for V >= 2 views of N samples, `index` (N,) and the projector."""
-        projector_weight(projector)  # checks
+        projector_weight(projector)  # checks that it is linear
         self.projector.hold(projector)
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 

@@ -58,7 +58,7 @@ class SimCLRViews(ImageViews):
         num_views: V, the number of views of each image.
         blur: Probability of a Gaussian blur. The presets have no blur.
         color: "exact": the results of torchvision's operations. "fast": jitter and grayscale as one affine map per view
-            (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ by 0.3/255 to 2.3/255 on
+            (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ by up to 2.3/255 on
             average.
         seed: Seed of the parameters.
         chunk_size: Largest number of views made at once. None: 2^24 pixels on an accelerator, 112 x 32 x 32 on a CPU.
