@@ -39,9 +39,9 @@ class IntrinsicDimension(SampledRows):
 
     Observes the first view of h, with D dimensions, and the index of each sample in the data set. `two_nn` (Facco et
     al. 2017) uses the distances to the two nearest neighbours. `mle` (Levina & Bickel 2004) uses the distances to
-    `neighbors` nearest neighbours. Both are >= 0 and can exceed D. Both are too low for few samples and a high
-    dimension. Representations that coincide up to rounding count as one point. Both are NaN if h is not finite or fewer
-    than 20 points are distinct. `mle` is also NaN if at most `neighbors` points are distinct. Memory:
+    `neighbors` nearest neighbours. The estimates are >= 0 and can exceed D. They are too low for few samples and a high
+    dimension. Representations that coincide up to rounding count as one point. The estimates are NaN if h is not finite
+    or fewer than 20 points are distinct. `mle` is also NaN if at most `neighbors` points are distinct. Memory:
     O(contrast_size D). `compute` costs O(contrast_size^2 D). Equations: :func:`functional.two_nn_dimension`,
     :func:`functional.mle_dimension`.
 
