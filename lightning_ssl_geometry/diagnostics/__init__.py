@@ -1,9 +1,9 @@
 """Diagnostics of representations, embeddings and networks, as torchmetrics Metrics.
 
-Arguments of `update` have common names: h (V, N, D) and z (V, N, P), the representations and embeddings of V views of N
-samples; `h_image` and `z_image`, those of images without augmentation; and index (N,), the positions of samples in the
-data set. The callback `GeometryMonitor` calls `update`; with `rename={"sigreg_h": {"z": "h"}}` it passes h as the
-argument z of the diagnostic "sigreg_h". Use its stages "val", "test" and "probe" for constant weights.
+The arguments of `update` have common names. For V views of N samples, h (V, N, D) are the representations and z
+(V, N, P) the embeddings. `h_image` and `z_image` are those of images without augmentation. `index` (N,) holds the index
+of each sample in the data set. The callback `GeometryMonitor` calls `update`. With `rename={"sigreg_h": {"z": "h"}}`,
+it passes h as the argument z of "sigreg_h". For constant weights, use its stages "val", "test" and "probe".
 """
 
 __all__ = [

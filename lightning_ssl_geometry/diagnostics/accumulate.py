@@ -50,11 +50,11 @@ class Moments(Diagnostic):
         self.add_sums("outer", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Add N rows: h (N, D) with D dimensions. For h (V, N, D) with V views of N samples, add V N rows."""
+        """Add the rows of `h`, of shape (N, D), or (V, N, D) for V views of N samples."""
         self._add(h)
 
     def add_differences(self, h: Tensor) -> None:
-        """Add a row h2 - h1 for each of N samples: h (N, V, D) with V >= 2 views, of which h1 and h2 are the first."""
+        """Add the difference of the first two views of each sample. `h` (N, V, D) has V >= 2 views."""
         pair = h[:, :2].double()
         self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
 
@@ -74,10 +74,10 @@ class Moments(Diagnostic):
         return moments_floor(self.rows, self.outer, self.rounding)
 
     def singular_values(self) -> Tensor:
-        """Return the singular values (D,), float64, descending, of the matrix of all n rows, divided by sqrt(n).
+        """Return the singular values (D,) of the matrix of all n rows, divided by sqrt(n).
 
-        Values below about 1e-7 times the size of the rows (before the mean is subtracted) are rounding errors and
-        become 0. All values are NaN if a row is not finite. A ValueError is raised if there are no rows.
+        The values are float64 and descending. Values below about 1e-7 times the norm of the matrix are rounding errors
+        and become 0. All values are NaN if a row is not finite. A ValueError is raised if there are no rows.
         """
         self.require(self.rows, "rows")
         mean = self.total / self.rows
@@ -91,11 +91,11 @@ class Moments(Diagnostic):
 class SampledRows(Diagnostic):
     """Base class of diagnostics that keep a fixed number of samples and compare them with each other.
 
-    The samples with the smallest hash of `seed` and position in the data set are kept. Batches, order and ranks do not
-    matter, and a repeated sample counts once. Subclasses call :meth:`offer` in `update` and :meth:`rows` in `compute`.
+    A hash of `seed` and the index in the data set decides which samples are kept. Batches, order and ranks do not
+    matter. A repeated sample counts once. Subclasses call :meth:`offer` in `update` and :meth:`rows` in `compute`.
 
     Args:
-        columns: Names of the tensors that are kept for each sample, such as ("h", "z").
+        columns: Names of the tensors kept for each sample, such as ("h", "z").
         contrast_size: Number of samples kept, >= 2. If fewer were observed, all are kept.
         seed: Determines which samples are kept, and all other random choices of a subclass.
     """
@@ -114,7 +114,7 @@ class SampledRows(Diagnostic):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def offer(self, index: Tensor, **columns: Tensor) -> None:
-        """Add N samples to choose from: index (N,), their positions in the data set, and N rows of each column."""
+        """Offer N samples. `index` (N,) holds their indices in the data set, and each column has N rows."""
         if wrong := [name for name, column in columns.items() if index.ndim != 1 or column.shape[:1] != index.shape]:
             shapes = f"{tuple(columns[wrong[0]].shape)}, {tuple(index.shape)}"
             raise ValueError(f"Expected `{wrong[0]}` with N rows and `index` of shape (N,), but got {shapes}.")
@@ -126,7 +126,7 @@ class SampledRows(Diagnostic):
         self.key = [keys[chosen]]
 
     def rows(self) -> dict[str, Tensor]:
-        """Return {name of a column: its rows for the n >= 2 kept samples}. Updates do not influence the order."""
+        """Return {name of a column: its n >= 2 kept rows}. The order of the rows does not depend on the updates."""
         chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
         self.require(len(chosen), "samples", least=2)
         return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
@@ -150,7 +150,7 @@ class SampledEmbeddings(SampledRows):
         super().__init__(("z",), contrast_size, seed)
 
     def update(self, z: Tensor, index: Tensor) -> None:
-        """Add z (V, N, P), or (N, P): V views, N samples, P dimensions; index (N,): positions in the data set."""
+        """Add `z` (V, N, P) or (N, P) for V views of N samples, and `index` (N,), their indices in the data set."""
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z))
 
     def sample(self) -> Tensor:
@@ -158,7 +158,7 @@ class SampledEmbeddings(SampledRows):
         return self.rows()["z"].transpose(0, 1)
 
     def pairs(self) -> Tensor:
-        """Return z (2, n, P) of the first two views of the n >= 2 kept samples. One view raises a ValueError."""
+        """Return the first two views (2, n, P) of the kept samples. If there is only one view, raise a ValueError."""
         z = self.sample()
         if len(z) < 2:
             raise ValueError(f"Expected `z` of at least 2 views for {type(self).__name__}, but got {len(z)}.")
@@ -166,13 +166,13 @@ class SampledEmbeddings(SampledRows):
 
 
 class ComparedRows(SampledRows):
-    """Base class of diagnostics that compare the state of samples with their state at earlier calls of `compute`.
+    """Base class of diagnostics that compare samples with their state at earlier calls of `compute`.
 
     A subclass calls :meth:`earlier` and then :meth:`remember` in `compute`. The remembered tensors are in CPU memory.
-    `reset` does not delete them. A checkpoint does not contain them.
+    `reset` does not delete them, and a checkpoint does not contain them.
 
     Args:
-        columns: Names of the tensors kept for each sample. "sample", the position in the data set, is added.
+        columns: Names of the tensors kept for each sample. The name "sample", the index in the data set, is added.
         contrast_size: Number of samples kept, >= 2.
         seed: Determines which samples are kept.
     """
@@ -184,8 +184,8 @@ class ComparedRows(SampledRows):
     def earlier(self, readout: str, sample: Tensor) -> dict[str, Tensor] | None:
         """Return the tensors that :meth:`remember` got in an earlier `compute`, or None if there was none.
 
-        `readout` says which: "first", or "last" for the previous one. A ValueError is raised if the samples of that
-        `compute` were not those at the positions `sample` (n,) in the data set.
+        `readout` is "first" for the first call of `compute`, and "last" for the previous one. `sample` (n,) holds the
+        indices of the present samples in the data set. If they differ from the earlier ones, a ValueError is raised.
         """
         then, now = self._kept.get(readout), sample.cpu()
         if then is not None and not torch.equal(then["sample"], now):
@@ -198,7 +198,7 @@ class ComparedRows(SampledRows):
         return then
 
     def remember(self, **columns: Tensor) -> None:
-        """Keep tensors for later calls of `compute`. One of them must be `sample`, the positions in the data set."""
+        """Keep tensors for later calls of `compute`. The argument `sample`, indices in the data set, is required."""
         self._kept["now"] = {name: column.detach().cpu() for name, column in columns.items()}
 
     def begin_anew(self) -> None:
@@ -214,7 +214,7 @@ class ComparedRows(SampledRows):
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
-    """Transpose V >= `views` views of N samples, (V, N, dim), to (N, V, dim). Others raise a ValueError."""
+    """Transpose `value` (V, N, dim) to (N, V, dim). If there are fewer than `views` views, raise a ValueError."""
     if value.ndim != 3 or len(value) < views:
         wanted = f" with V >= {views} views" if views > 1 else ""
         raise ValueError(f"Expected `{name}` of shape (V, N, dim){wanted}, but got {tuple(value.shape)}.")
@@ -223,7 +223,7 @@ def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Context manager: inside, the module is in eval mode and inference mode is off, so that autograd works."""
+    """Context manager that sets the module to eval mode and turns inference mode off, so that autograd works."""
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:

@@ -26,14 +26,14 @@ _end = partial(Quantity, text="Counted from 1. Exponents compare only over the s
 class AlphaReQ(Moments):
     """Exponent alpha of a power law, lambda_i ~ i^-alpha, fitted to the eigenvalues of the covariance of h.
 
-    Observes h: N samples with D dimensions. Results: `alpha` >= 0, the exponent; `r2` <= 1, the quality of the fit; and
-    `first` and `last`, the indices between which the power law was fitted. Compare exponents only if these indices are
-    the same. `alpha` and `r2` are NaN if an eigenvalue at these indices is only a rounding error. An update costs
-    O(N D^2), `compute` O(D^3). Equation: :func:`functional.alpha_req`.
+    Observes h, the representations of N samples with D dimensions. `alpha` >= 0 is the exponent, and `r2` <= 1 the
+    quality of the fit. The power law is fitted between the indices `first` and `last`. Compare exponents only if these
+    indices are the same. `alpha` and `r2` are NaN if an eigenvalue at these indices is only a rounding error. An update
+    costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.alpha_req`.
 
     Args:
         first: First index i of the fit, counted from 1. None: :func:`functional.alpha_req.fit_range` chooses it.
-        last: Last index of the fit, inclusive, <= D. None: the same function chooses it. At least 3 indices are needed.
+        last: Last index of the fit, inclusive, <= D. None: `fit_range` chooses it. At least 3 indices are needed.
         center: Whether to subtract the mean of the rows.
         weighted: Whether index i has the weight 1/i. Otherwise, all weights are equal.
     """
@@ -79,7 +79,7 @@ class AlphaReQ(Moments):
     ) -> None:
         super().__init__(center)
         if first is not None and last is not None:
-            fit_range(last, first, last)  # checks both
+            fit_range(last, first, last)  # checks `first` and `last`
         self.first = first
         self.last = last
         self.weighted = weighted

@@ -41,7 +41,7 @@ class _Family(Protocol):
     grid: tuple[int, int] | None
 
     def empty(self, image: Tensor) -> Tensor:
-        """Return whether each of the K augmented views of each of N images (N, C, H, W) is empty: (N, K) bool."""
+        """Return (N, K) bool: whether each of the K views of each image (N, C, H, W) is empty."""
 
 
 class NonEmptyProbability(Diagnostic):
@@ -49,11 +49,11 @@ class NonEmptyProbability(Diagnostic):
 
     .. math:: E_X \sum_{k: \, T_k X \text{ not empty}} P(t_k | X)
 
-    The policy P(T | X) gives each of K augmentations T of an image X a probability. Observes images, log_policy, the
-    logarithm of P(T | X), and `family`, the augmentations, such as a `CropFamily`. A view is empty if all of its pixels
-    have the darkest value of the image. Results in [0, 1]: `learned`, the probability under the policy, and `uniform`,
-    the probability if all augmentations were equally likely. An image with only empty views counts as 0, with a
-    warning. Both are NaN if all images have only empty views. Cost: O(N K) for N images.
+    The policy P(T | X) is a distribution over K augmentations T of an image X. Observes images, the logarithm of the
+    policy, and the augmentations `family`, such as a `CropFamily`. A view is empty if all of its pixels have the
+    darkest value of the image. Results in [0, 1]: `learned` is the probability under the policy. `uniform` is the
+    probability if all augmentations were equally likely. An image with only empty views counts as 0, with a warning. If
+    all images have only empty views, both results are NaN. Cost: O(N K) for N images.
     """
 
     section = "channel"
@@ -89,7 +89,7 @@ class NonEmptyProbability(Diagnostic):
         self.add_sums("learned", "uniform", "samples", "blank")
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family) -> None:
-        """Add image (N, C, H, W), log_policy (N, K), the log-probabilities of K augmentations, and `family`."""
+        """Add `image` (N, C, H, W) and `log_policy` (N, K), the log-probabilities of the K members of `family`."""
         filled = ~family.empty(image)  # (N, K)
         shaped("N, K", dict(zip("NK", filled.shape, strict=True)), log_policy=log_policy)
         self.learned += (_probability(log_policy) * filled).sum()
@@ -111,8 +111,8 @@ class NonEmptyProbability(Diagnostic):
 class PolicyEntropy(Diagnostic):
     """Mean entropy, in nats, of the policy P(T | X) over the augmentations T of an image X.
 
-    Observes log_policy (N, K), the logarithm of P(T | X) for N samples and K augmentations. The value is in [0, log K].
-    Cost: O(N K). Equation: :func:`functional.policy_entropy`.
+    Observes the logarithm of P(T | X) for N images and K augmentations. The value is in [0, log K]. Cost: O(N K).
+    Equation: :func:`functional.policy_entropy`.
     """
 
     section = "channel"
@@ -134,7 +134,7 @@ class PolicyEntropy(Diagnostic):
         self.add_sums("total", "samples")
 
     def update(self, log_policy: Tensor) -> None:
-        """Add log_policy (N, K): N samples, K augmentations."""
+        """Add `log_policy` (N, K), the log-probabilities of K augmentations for N images."""
         self.total += policy_entropy(log_policy).sum(dtype=torch.float64)
         self.samples += len(log_policy)
 
@@ -144,11 +144,11 @@ class PolicyEntropy(Diagnostic):
 
 
 class PolicyMaps(SampledRows):
-    """Some images X, and a map of the policy P(T | X) over augmentations T for each (Koyama et al. 2021, Fig. 3).
+    """Maps of the policy P(T | X) over augmentations T, for some images X (Koyama et al. 2021, Fig. 3).
 
-    Observes images, index, log_policy, the logarithm of P(T | X), and `family`, the K augmentations, which must form a
-    grid. Results: `image` (count, H, W), the mean over the channels, and `probability` (count, rows, columns), the
-    policy on the grid. Memory: O(count (C H W + K)).
+    Observes images, the index of each image in the data set, the logarithm of the policy, and the K augmentations
+    `family`, which must form a grid. The result `image` (count, H, W) holds the images, averaged over their channels.
+    The result `probability` (count, rows, columns) holds the policy on the grid. Memory: O(count (C H W + K)).
 
     Args:
         count: Number of images kept, >= 2.
@@ -175,7 +175,7 @@ class PolicyMaps(SampledRows):
         super().__init__(("image", "probability"), count, seed)
 
     def update(self, image: Tensor, log_policy: Tensor, family: _Family, index: Tensor) -> None:
-        """Add image (N, C, H, W), log_policy (N, K) for the K augmentations `family`, and index (N,)."""
+        """Add `image` (N, C, H, W), `index` (N,) and `log_policy` (N, K) for the K members of `family`."""
         if family.grid is None:
             raise ValueError(f"Expected `family` with a grid of its members, but got {type(family).__name__}.")
         shaped("N, K", {"K": math.prod(family.grid)}, log_policy=log_policy)
@@ -190,8 +190,8 @@ class PairSimilarity(SampledRows):
     r"""Quantiles of :math:`|\langle z(x), z(x') \rangle|` over all pairs of images x, x' (Koyama et al. 2021, Fig. 8).
 
     z(x) is the embedding of image x without augmentation, scaled to length 1. The result (quantiles,) is ascending, in
-    [0, 1]. Each value is that of one pair, without interpolation. It is NaN if all embeddings are 0 or one is not
-    finite. Memory: O(contrast_size P) for P dimensions. `compute` costs O(contrast_size^2 P).
+    [0, 1], and not interpolated. It is NaN if all embeddings are 0 or one is not finite. Memory: O(contrast_size P) for
+    P dimensions. `compute` costs O(contrast_size^2 P).
 
     Args:
         quantiles: Number of quantiles, >= 2, evenly spaced from the minimum to the maximum.
@@ -223,7 +223,7 @@ class PairSimilarity(SampledRows):
         self.quantiles = quantiles
 
     def update(self, z_image: Tensor, index: Tensor) -> None:
-        """Add z_image (N, P): N images, P dimensions; index (N,): positions of the images in the data set."""
+        """Add `z_image` (N, P), the embeddings of N images, and `index` (N,), the images' indices in the data set."""
         shaped("N, P", z_image=z_image)
         self.offer(index, z=z_image)
 
@@ -236,10 +236,10 @@ class PairSimilarity(SampledRows):
 
 
 class EmbeddingVectors(SampledRows):
-    """The embeddings of some images without augmentation, to plot them (Koyama et al. 2021, Fig. 6 and 7).
+    """Embeddings of some images without augmentation, to plot them (Koyama et al. 2021, Fig. 6 and 7).
 
-    Results: `z` (count, P), the embeddings with P dimensions, and, if the images have labels, `label` (count, 1).
-    Labels must be given in all batches or in none. Memory: O(count P).
+    The result `z` (count, P) holds the embeddings with P dimensions. If the images have labels, the result `label`
+    (count, 1) holds them. Labels must be given in all batches or in none. Memory: O(count P).
 
     Args:
         count: Number of images kept, >= 2.
@@ -270,7 +270,7 @@ class EmbeddingVectors(SampledRows):
         self.has_label = False
 
     def update(self, z_image: Tensor, index: Tensor, label: Tensor | None = None) -> None:
-        """Add z_image (N, P): N images, P dimensions; index (N,): positions in the data set; label (N,), if known."""
+        """Add `z_image` (N, P), the embeddings of N images, `index` (N,) and, if known, `label` (N,)."""
         if len(self.key) and self.has_label != (label is not None):
             raise ValueError("Expected `label` in every batch or in none, but got both.")
         self.has_label = label is not None

@@ -16,8 +16,7 @@ from lightning_ssl_geometry.quantity import SECTIONS, Quantity
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
     """Return {key of a result: its description}, from the attribute `quantities` of a class or object.
 
-    If a Metric has no such attribute, one description is made from its name and docstring. If another class has none,
-    the mapping is empty.
+    Without this attribute, a Metric gets one description, made from its name and docstring, and other classes get none.
 
     >>> from torchmetrics import MeanSquaredError
     >>> quantities_of(MeanSquaredError())[""].title
@@ -49,7 +48,7 @@ def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
     """Describe the results of a Metric, a method, a probe or an evaluation in lines of at most 100 characters.
 
     For each result, the text has its title, its meaning, what low and high values mean, its range and its paper. `logs`
-    maps the key of a result to the names under which it is logged. None: the names are made from the key.
+    maps the key of a result to the names under which the result is logged. None: the names are made from the key.
     """
     lines, quantities = [_class(thing).__name__], quantities_of(thing)
     for key, quantity in quantities.items():
@@ -63,7 +62,7 @@ def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
 
 
 def card_html(thing: object) -> str:
-    """Describe the results as HTML, with the content of :func:`card`. Papers are links; all text is escaped."""
+    """Describe the results as HTML, with the same content as :func:`card`. Papers are links. All text is escaped."""
     parts, quantities = [f"<pre>{escape(repr(thing))}</pre>"], quantities_of(thing)
     for key, quantity in quantities.items():
         said = [("logged as", ", ".join(_logged(key, thing))), *_said(quantity, quantities)]

@@ -28,16 +28,16 @@ _similarity = partial(
 
 
 class CKADrift(ComparedRows):
-    """Linear CKA, a similarity, between the representations of the same samples now and at earlier calls of `compute`.
+    """Similarity (linear CKA) of representations to those of the same samples at earlier calls of `compute`.
 
-    Observes index and the first view of h, with D dimensions. For images without augmentation, use
-    `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. Results: `first`, the similarity to the first call of
-    `compute`, and `last`, the similarity to the previous call. Both are in [0, 1], where 1 means equal up to rotation
-    and scale. Both are NaN at the first call, and if all representations are equal or not finite. A ValueError is
-    raised if the samples differ from those of the first call; the monitor's stages "val", "test" and "probe" repeat the
-    same samples. `reset` keeps the earlier representations, but a checkpoint does not contain them. Memory (CPU):
-    O(contrast_size D). `compute` costs O(contrast_size D min(contrast_size, D)). Equation:
-    :func:`functional.linear_cka`.
+    Observes the first view of h, with D dimensions, and the index of each sample in the data set. For images without
+    augmentation, use `GeometryMonitor(rename={"cka_drift": {"h": "h_image"}})`. Results in [0, 1]: `first` is the
+    similarity to the first call of `compute`, and `last` the similarity to the previous call. At 1, the representations
+    are equal up to rotation and scale. Both results are NaN at the first call. They are also NaN if all representations
+    are equal or one is not finite. If the samples differ from those of the first call, a ValueError is raised. The
+    monitor's stages "val", "test" and "probe" repeat the same samples. `reset` keeps the earlier representations, but a
+    checkpoint does not contain them. Memory (CPU): O(contrast_size D). `compute` costs
+    O(contrast_size D min(contrast_size, D)). Equation: :func:`functional.linear_cka`.
 
     Args:
         unbiased: Use the estimator HSIC_1, with values in [-1, 1]. It needs `contrast_size` >= 4.
@@ -72,7 +72,7 @@ class CKADrift(ComparedRows):
         self.unbiased = unbiased
 
     def update(self, h: Tensor, index: Tensor) -> None:
-        """Add h (V, N, D), or (N, D): V views, N samples, D dimensions; index (N,): positions in the data set."""
+        """Add `h` (V, N, D) or (N, D) for V views of N samples, and `index` (N,), their indices in the data set."""
         self.offer(index, h=h[0] if h.ndim == 3 else h, sample=index)
 
     def compute(self) -> dict[str, Tensor]:

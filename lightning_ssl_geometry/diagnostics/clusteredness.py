@@ -31,19 +31,19 @@ _SCORE = Quantity(
 class Clusteredness(SampledRows):
     """How well embeddings form clusters, and how uniformly they cover the sphere (Calder & Lee 2025, Fig. 5 and 6).
 
-    Observes z, with P dimensions, index and label. The samples of one label are a known cluster. At least 2 known
-    clusters, and more samples than clusters, are needed. Results, averaged over views:
+    Observes the embeddings z, with P dimensions, and the index and label of each sample. Samples with one label form a
+    known cluster. At least 2 known clusters and more samples than clusters are needed. Results (means over views):
 
     - `nmi` in [0, 1]: normalised mutual information between the known clusters and as many clusters found by k-means.
-    - `silhouette` and `kmeans_silhouette` in [-1, 1]: silhouette of the known clusters, and of those found by k-means.
-    - `relative_uniformity` >= 0: uniformity divided by that of independent uniform points. 0: all embeddings coincide.
+    - `silhouette` and `kmeans_silhouette` in [-1, 1]: silhouette of the known clusters and of the k-means clusters.
+    - `relative_uniformity` >= 0: uniformity relative to random points. It is 0 if all embeddings coincide.
 
-    All but the last are NaN if all embeddings have the same direction. All four are NaN if all embeddings are 0 or a
+    The first three are NaN if all embeddings have the same direction. All results are NaN if all embeddings are 0 or a
     value is not finite. Memory: O(contrast_size P). `compute` runs k-means on the CPU, in O(contrast_size^2 P).
     Equations: :func:`functional.clusteredness`, :func:`functional.uniform_uniformity`.
 
     Args:
-        normalize: Whether to look for clusters on the unit sphere. The uniformity is always computed there.
+        normalize: Whether embeddings are scaled to length 1 before clustering. For the uniformity, they always are.
         t: Inverse squared width of the Gaussian kernel of the uniformity, > 0.
         n_init: Number of random starts of k-means, >= 1.
         contrast_size: Number of samples kept, >= 2.
@@ -100,14 +100,14 @@ class Clusteredness(SampledRows):
         self, normalize: bool = True, t: float = 2.0, n_init: int = 10, contrast_size: int = 1024, seed: int = 0
     ) -> None:
         super().__init__(("z", "label"), contrast_size, seed)
-        uniform_uniformity(2, t)  # checks it
+        uniform_uniformity(2, t)  # checks `t`
         at_least(1, n_init=n_init)
         self.normalize = normalize
         self.t = t
         self.n_init = n_init
 
     def update(self, z: Tensor, index: Tensor, label: Tensor) -> None:
-        """Add z (V, N, P), or (N, P): V views, N samples, P dimensions; with index (N,) and label (N,)."""
+        """Add `z` (V, N, P) or (N, P) for V views of N samples, `index` (N,) and `label` (N,)."""
         self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z), label=label)
 
     def compute(self) -> dict[str, Tensor]:

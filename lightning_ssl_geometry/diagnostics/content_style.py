@@ -49,19 +49,20 @@ class _OldSettings(InfoNCESwitches, total=False):
 class GradientSpectrum(Moments):
     """Spectrum of the gradient of InfoNCE for a linear encoder on h, and the content dimensions (Rusak et al. 2022).
 
-    Observes the first two views of h, with D dimensions. Sigma_x is the covariance of the first view, and Sigma_x~ the
+    Observes the first two views of h, with D dimensions. Sigma_x is the covariance of the first view. Sigma_x~ is the
     covariance of the difference between the views. Results:
 
     - `singular_values` (D,), descending: the singular values of Sigma_x - Sigma_x~ (Eq. 5 of Rusak et al.).
-    - `ratio` (D,), ascending: variance of the difference divided by variance of the first view, by direction. It is 0
-      for exact content, and 2 for independent views. Directions without variance are NaN and come last.
-    - `content_dimension`, from 0 to D - 1 (Prop. 2): the number of ratios before the largest factor between neighbours.
+    - `ratio` (D,), ascending: variance of the difference divided by the variance of the first view, per direction. A
+      ratio is 0 for exact content and 2 for independent views. Directions without variance give NaN, at the end.
+    - `content_dimension`, from 0 to D - 1 (Prop. 2): the number of ratios before their largest jump, as a factor.
 
-    All are NaN if all rows of h are equal up to rounding or not finite. Memory: O(D^2). An update costs O(N D^2) for N
-    samples, `compute` O(D^3). Equations: :func:`functional.gradient_spectrum`, :func:`functional.content_dimension`.
+    All results are NaN if all rows of h are equal up to rounding, or one is not finite. Memory: O(D^2). An update costs
+    O(N D^2) for N samples, `compute` O(D^3). Equations: :func:`functional.gradient_spectrum`,
+    :func:`functional.content_dimension`.
 
     Args:
-        min_ratio: Smallest factor, > 1, that separates content from style. Below it, `content_dimension` is 0.
+        min_ratio: Smallest jump, > 1, that separates content from style. Without such a jump, `content_dimension` is 0.
         eps: Ratios below `eps` > 0 are rounding errors and count as `eps`.
     """
 
@@ -102,13 +103,13 @@ class GradientSpectrum(Moments):
 
     def __init__(self, min_ratio: float = 10.0, eps: float = 1e-6) -> None:
         super().__init__(center=True)
-        content_count(torch.ones(1), min_ratio=min_ratio, eps=eps)  # checks both
+        content_count(torch.ones(1), min_ratio=min_ratio, eps=eps)  # checks `min_ratio` and `eps`
         self.min_ratio = min_ratio
         self.eps = eps
         self.add_sums("change", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Add h (V, N, D): V >= 2 views of N samples with D dimensions; only the first two views are used."""
+        """Add `h` (V, N, D) for V >= 2 views of N samples. Only the first two views are used."""
         views = by_sample("h", h, views=2)
         super().update(views[:, 0])
         difference = views[:, 0].double() - views[:, 1].double()
@@ -139,15 +140,16 @@ class GradientSpectrum(Moments):
 class LossTerms(SampledEmbeddings):
     """InfoNCE of `contrast_size` samples, split into alignment and uniformity (Rusak et al. 2022, Table 1).
 
-    Observes the first two views of z, with P dimensions, and index. `align` is minus the mean similarity of the two
-    views of a sample. `uniform` is the mean log-sum-exp of the similarities to the first views of the other samples.
-    `total` is their sum. If the loss normalises z, all are NaN if all of z is 0 or a value is not finite. Memory:
-    O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.alignment_uniformity_terms`.
+    Observes the first two views of z, with P dimensions, and the index of each sample in the data set. `align` is minus
+    the mean similarity of the two views of a sample. `uniform` is the mean log-sum-exp of the similarities to the first
+    views of the other samples. `total` is their sum. For a loss that normalises z, all results are NaN if all
+    embeddings are 0 or one is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
+    :func:`functional.alignment_uniformity_terms`.
 
     Args:
-        loss: A loss with fixed temperatures (one, or one per dimension) and with anchors and negatives from view 1,
-            such as `InfoNCELoss(form="CL_ICA")`. A ValueError is raised for other losses. None: temperature 1 and the
-            form `RUSAK` without the positive pair in the denominator. This loss has no lower bound.
+        loss: A loss such as `InfoNCELoss(form="CL_ICA")`. Its temperatures must be fixed, and its anchors and negatives
+            must come from view 1, else a ValueError is raised. None: temperature 1 and the form `RUSAK` without the
+            positive pair in the denominator, a loss without lower bound.
         contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
         **old: Deprecated: `temperature` and the other settings of the loss.
@@ -247,7 +249,7 @@ class DimensionTemperature(Diagnostic):
         self.temperature: Tensor | None = None
 
     def update(self, temperature: Tensor) -> None:
-        """Copy the temperatures, (P,)."""
+        """Copy the temperatures (P,)."""
         shaped("P,", temperature=temperature)
         self.temperature = temperature.detach().clone()
 
@@ -312,7 +314,7 @@ class OutputWeights(Diagnostic):
         self.weight: Tensor | None = None
 
     def update(self, encoder: nn.Module) -> None:
-        """Read the weight of the encoder's layer `layer`, with shape (outputs, inputs, ...)."""
+        """Read the weight (outputs, inputs, ...) of the chosen layer of the encoder."""
         weight = _named(encoder, self.layer)
         if self.split is not None and self.split >= len(weight):
             raise ValueError(f"Expected `split` < {len(weight)}, the outputs of {self.layer!r}, but got {self.split}.")

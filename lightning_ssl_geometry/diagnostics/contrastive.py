@@ -23,24 +23,24 @@ _cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)
 
 
 class UpperBound(SampledEmbeddings):
-    """InfoNCE, an upper bound of it, and an exact form of it with an entropy (Cosentino et al. 2022, Prop. 3.1).
+    """InfoNCE, an upper bound, and the terms of a form with an entropy (Cosentino et al. 2022, Prop. 3.1).
 
-    Observes two views of z, with P dimensions, and index. The loss is the paper's InfoNCE, whatever loss trains the
-    model: cosine similarity, anchors from view 1, n = `contrast_size` samples, and no positive pair in the denominator.
-    Results (Eq. 1, 3-5 and 13 of Cosentino et al.):
+    Observes the first two views of the embeddings z, with P dimensions, and the index of each sample in the data set.
+    The loss is always the InfoNCE of the paper, whatever loss trains the model. It uses cosine similarity, anchors from
+    view 1, n = `contrast_size` samples, and no positive pair in the denominator. Results (Eq. 1, 3-5 and 13):
 
     - `info_nce` and its bound `upper`: both differ from log(2(n - 1)) by at most 2 / temperature.
     - `invariance` in [-1, 1]: minus the cosine between the two views of a sample.
     - `repulsion` in [-1, 1]: cosine between a sample and its hardest negative.
     - `expectation` in [-1, 1]: weighted mean of the cosines between a sample and its negatives.
-    - `entropy` in [0, log(2(n - 1))]: entropy of the weights in this mean.
+    - `entropy` in [0, log(2(n - 1))]: entropy of the weights in `expectation`.
     - `entropy_form`: (invariance + expectation) / temperature + entropy, which equals `info_nce`.
 
-    All are NaN if all embeddings are 0 or a value is not finite. Memory: O(contrast_size P). `compute` costs
+    All results are NaN if all embeddings are 0 or one is not finite. Memory: O(contrast_size P). `compute` costs
     O(contrast_size^2 P).
 
     Args:
-        temperature: 1 / beta, > 0; the paper has beta = 2.
+        temperature: 1 / beta, > 0. The paper has beta = 2.
         contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
     """

@@ -15,16 +15,16 @@ from lightning_ssl_geometry.quantity import Quantity
 
 
 class Diagnostic(Metric):
-    """Base class of diagnostics: a Metric with class attributes that describe its results.
+    """Base class of diagnostics, which are Metrics with class attributes that describe their results.
 
     The descriptions also set torchmetrics' `higher_is_better` and the limits of `plot()`. Wrong arguments, wrong shapes
     in `update` and too few samples in `compute` raise a ValueError.
 
     Attributes:
         section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a new heading.
-        quantities: Maps each key of the dict that `compute` returns to a description. The key of a single result is "".
-        prefers: Maps an argument of `update` to the name of the data that replace it in training steps, if there are
-            any. None: {"h": "fibers"}, the projector's inputs, if `update` takes `h` and `projector`, else {}.
+        quantities: Maps each key of the result of `compute` to a description. The key of a single result is "".
+        prefers: Maps an argument of `update` to the data that replace it in training steps, if a step has such data.
+            None: if `update` takes `h` and `projector`, the projector's inputs "fibers" replace h.
     """
 
     section: ClassVar[str] = "other"
@@ -43,7 +43,7 @@ class Diagnostic(Metric):
         return True
 
     def add_sums(self, *names: str, shape: Sequence[int] = ()) -> None:
-        """Add float64 states, summed over ranks. The first update sets the size of an axis that has size 0."""
+        """Add one float64 state per name, summed over ranks. The first update sets the size of axes of size 0."""
         for name in names:
             self.add_state(name, torch.zeros(tuple(shape), dtype=torch.float64), dist_reduce_fx="sum")
 
@@ -76,7 +76,7 @@ class Standing:
         return bool(self._held)
 
     def hold(self, module: nn.Module) -> None:
-        """Keep a reference to a module. A ValueError is raised for a second module, or if the weights have changed."""
+        """Keep a reference to a module. For a second module, or if the weights have changed, raise a ValueError."""
         if not self._held:
             self._held, self._moment = (module,), _moment(module)
         if module is not self._held[0] or _moment(module) != self._moment:
@@ -86,7 +86,7 @@ class Standing:
             )
 
     def module(self) -> nn.Module:
-        """Return the module. A ValueError is raised if there is none, or if its weights have changed."""
+        """Return the module. If there is none, or if its weights have changed, raise a ValueError."""
         if not self._held:
             raise ValueError("Expected to have observed a module, but got none.")
         self.hold(self._held[0])
@@ -98,7 +98,7 @@ class Standing:
 
 
 def preferred(metric: Metric) -> Mapping[str, str]:
-    """Return the attribute `prefers` of a Metric, or the default described in :class:`Diagnostic` if it has none.
+    """Return the attribute `prefers` of a Metric. If it has none, return the default of :class:`Diagnostic`.
 
     >>> from lightning_ssl_geometry.diagnostics import NullSpaceFraction
     >>> preferred(NullSpaceFraction())

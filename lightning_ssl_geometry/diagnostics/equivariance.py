@@ -40,19 +40,19 @@ _of_network = partial(_error, paper=SESN, parts=True)
 class EquivarianceError(Diagnostic):
     r"""How far a network f is from equivariant, :math:`\|f(T_g x) - \Gamma_g f(x)\|^2 / \|\Gamma_g f(x)\|^2`.
 
-    T_g transforms images by the group element g, and Gamma_g transforms features. Observes image (N, C, H, W) and
-    feature_extractor, which maps images to feature maps (N, C, |G|, H', W') of a group G. Results: `elements` (E,), the
-    error of each of E group elements, and their `mean`; with `layers`, both for each layer. Errors are >= 0. At 0, f is
-    equivariant. At about 1 to 2, f(T_g x) is unrelated to the transformed features. The network runs in eval mode at
-    each update; its weights should not change between updates. An update costs 1 + E forward passes. E is 3 for
-    rotation, 4 for translation, and S (S - 1) / 2 for S scales. Equation: :func:`functional.equivariance_error`.
+    T_g transforms images by the group element g, and Gamma_g transforms features. Observes images (N, C, H, W) and
+    `feature_extractor`, which maps images to feature maps (N, C, |G|, H', W') of a group G. Results: `elements` (E,) is
+    the error of each of E group elements, and `mean` is their mean. With `layers`, each layer has both results. Errors
+    are >= 0. At 0, f is equivariant. At about 1 to 2, f(T_g x) is unrelated to the transformed features. The network
+    runs in eval mode. Its weights should stay constant. An update costs 1 + E forward passes. E is 3 for rotation, 4
+    for translation, and S (S - 1) / 2 for S scales. Equation: :func:`functional.equivariance_error`.
 
     Args:
         group: "rotation", "translation" or "scale".
-        fill: Value, or one per channel, of pixels that enter at the border: that of black or of the border, normalised.
+        fill: Normalised value of the background, one number or one per channel. Pixels that enter at the border get it.
         **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
-            :class:`functional.groups.equivariance.EquivarianceSettings`. Names in `layers` must differ if "." becomes
-            "_".
+            :class:`functional.groups.equivariance.EquivarianceSettings`. Names in `layers` must stay different if each
+            "." becomes "_".
     """
 
     section = "equivariance"
@@ -101,7 +101,7 @@ class EquivarianceError(Diagnostic):
         self.add_sums("difference", "reference", shape=(len(self.keys), elements))
 
     def update(self, image: Tensor, feature_extractor: nn.Module) -> None:
-        """Add images (N, C, H, W). The network is applied with its present weights."""
+        """Add images (N, C, H, W), and the network with its present weights."""
         if not len(image):  # all samples of this rank are repeats
             return
         with evaluating(feature_extractor), torch.no_grad():
@@ -119,23 +119,23 @@ class EquivarianceError(Diagnostic):
 
 
 class InvarianceError(Diagnostic):
-    r"""How far h moves when its image is transformed, relative to the distance between images.
+    r"""How far a transformation of the image moves h, relative to the distance between images.
 
     .. math:: \frac{\frac{1}{N} \sum_i \|h(T_g x_i) - h(x_i)\|_2^2}{2 \operatorname{tr} \operatorname{Cov}(h)}
 
-    T_g transforms an image by the group element g. Observes N images (N, C, H, W) and encoder, which maps images to h
-    (N, D). Results: `elements` (E,), the error of each of E group elements, and their `mean`. Errors are >= 0. At 0, h
-    is invariant to the group. At 1, a transformed image is as far from the original as another image is. NaN if h is
-    the same for all images up to rounding, or not finite. The encoder runs in eval mode at each update; its weights
-    should not change between updates. Memory: O(D). An update costs 1 + E passes. Equation:
+    T_g transforms an image by the group element g. Observes images (N, C, H, W) and `encoder`, which maps images to h
+    (N, D). Results: `elements` (E,) is the error of each of E group elements, and `mean` is their mean. Errors
+    are >= 0. At 0, h is invariant to the group. At 1, a transformed image is as far from the original as another image
+    is. Errors are NaN if h is the same for all images up to rounding, or not finite. The encoder runs in eval mode. Its
+    weights should stay constant. Memory: O(D). An update costs 1 + E forward passes. Equation:
     :func:`functional.invariance_error`.
 
     Args:
-        group: "rotation" by 1, 2 and 3 quarter turns; "translation" down, up, right and left; or "scale" by `factors`.
+        group: "rotation" (1 to 3 quarter turns), "translation" (down, up, right, left) or "scale" (by `factors`).
         shift: Length of a translation in pixels, >= 1.
         factors: Scale factors, each > 0. The defaults are 1 / 1.75, 1 / 1.5 and 1 / 1.25, from Keller et al. 2022.
-        circular: Whether pixels that a translation moves out of the image enter at the opposite border.
-        fill: Value, or one per channel, of pixels that enter at the border: that of black or of the border, normalised.
+        circular: Whether pixels that a translation moves out of the image enter again at the opposite border.
+        fill: Normalised value of the background, one number or one per channel. Pixels that enter at the border get it.
     """
 
     section = "equivariance"
@@ -187,7 +187,7 @@ class InvarianceError(Diagnostic):
         self.add_sums("moved", shape=(len(self.elements),))
 
     def update(self, image: Tensor, encoder: nn.Module) -> None:
-        """Add images (N, C, H, W). The encoder is applied with its present weights."""
+        """Add images (N, C, H, W), and the encoder with its present weights."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         if not len(image):  # all samples of this rank are repeats

@@ -26,27 +26,26 @@ _STREAM = 0x10559A9  # makes the draws differ from others by (seed, index)
 
 
 class LossGap(SampledRows):
-    """Compares the A-SSL loss of transformed images with the H-SSL loss of fibers of the images (Keller et al. 2022).
+    """Compares the A-SSL loss of transformed images with the H-SSL loss of the original images (Keller et al. 2022).
 
-    A fiber is the feature vector at one group element of the feature map. Two group elements g are drawn for each
-    sample. A-SSL (augmentation-based, Eq. 2 of Keller et al.) transforms the image by each g, and compares the fibers
-    of both feature maps at one element g_0. H-SSL (homomorphic, Eq. 3) compares two fibers of the original image: the
-    fibers at g^-1 g_0 for each g. The losses are equal if the network is equivariant (Section 3). Rotations are quarter
-    turns. Translations are multiples of the stride, at most a fifth of the map. Scales are relative to the smallest of
-    the group.
+    A-SSL (augmentation-based, Eq. 2 of Keller et al.) transforms each image twice, by two random group elements. It
+    compares the features of both images at one position of their feature maps. H-SSL (homomorphic, Eq. 3) transforms no
+    image. It compares the features at two positions of one feature map, which correspond to the two group elements. If
+    the network is equivariant, both losses are equal (Section 3). Rotations are quarter turns. Translations are
+    multiples of the stride, at most a fifth of the feature map. Scales are relative to the smallest scale of the group.
 
-    Results: the losses `a_ssl` and `h_ssl`; `difference`, A-SSL minus H-SSL; and `similarity` in [-1, 1], the mean
-    cosine between the embeddings of A-SSL and of H-SSL for the same g. An update costs 3 forward passes in eval mode.
-    The weights should stay constant.
+    Results: `a_ssl` and `h_ssl` are the losses. `difference` is A-SSL minus H-SSL. `similarity` in [-1, 1] is the mean
+    cosine between the embeddings of A-SSL and H-SSL for the same group element. An update costs 3 forward passes in
+    eval mode. The weights should stay constant.
 
     Args:
         group: "rotation", "translation" or "scale".
-        scales: Scales of the group, for "scale"; None: the attribute `scales` of the feature extractor.
-        stride: Pixels per step of the feature map, for "translation"; None: the attribute `stride` of the extractor.
+        scales: Scales of the group, for "scale". None: the attribute `scales` of the feature extractor.
+        stride: Pixels per step of the feature map, for "translation". None: the attribute `stride` of the extractor.
         temperature: tau of both losses, > 0.
         contrast_size: Number of samples kept, >= 2. The losses depend on it.
         seed: Determines which samples are kept, and the group elements.
-        fill: Value of the pixels that enter the image at the border: that of black or of the border, normalised.
+        fill: Normalised value of the background. Pixels that enter the image at the border get it.
     """
 
     section = "equivariance"
@@ -107,7 +106,7 @@ class LossGap(SampledRows):
         self.temperature, self.fill = temperature, fill
 
     def update(self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor) -> None:
-        """Add image (N, C, H, W), index (N,) and the networks: `projector` maps fibers (N, D) of the features to z."""
+        """Add `image` (N, C, H, W), `index` (N,) and the networks. `projector` maps features (N, D) to embeddings."""
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
             maps, group = self._maps(feature_extractor, image)
             u = counter_uniform(self.seed, _STREAM, index, size=6)
@@ -133,8 +132,7 @@ class LossGap(SampledRows):
 
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Return the positions of g_0 and, for both g, the positions of g^-1 g_0 and the transformed images."""
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # positions of g_0, and for both g of g^-1 g_0; images T_g x
         if self.group == "rotation":
             turns = [(4 * u[:, view]).long() for view in range(2)]
             base = (group.order * u[:, 2]).long()

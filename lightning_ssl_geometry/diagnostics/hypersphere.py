@@ -29,9 +29,9 @@ _TRAJECTORY = Chart(
 class Alignment(Diagnostic):
     """Mean of ||z1 - z2||^alpha over the samples, for the first two views z1 and z2, scaled to length 1.
 
-    Observes z. For `alpha` = 2 the value is in [0, 4]: 0 for equal, 2 for unrelated and 4 for opposite views. An
-    embedding that is 0 stays 0. The value is NaN if all embeddings are 0 or one is not finite. Cost: O(N P) for N
-    samples with P dimensions. Equation: :func:`functional.alignment`.
+    Observes the embeddings z. For `alpha` = 2, the value is in [0, 4]. It is 0 for equal views, 2 for unrelated views
+    and 4 for opposite views. An embedding that is 0 stays 0. The value is NaN if all embeddings are 0 or one is not
+    finite. Cost: O(N P) for N samples with P dimensions. Equation: :func:`functional.alignment`.
 
     Args:
         alpha: Exponent of the distance.
@@ -62,7 +62,7 @@ class Alignment(Diagnostic):
         self.add_sums("total", "pairs", "directed")
 
     def update(self, z: Tensor) -> None:
-        """Add z (V, N, P): V >= 2 views of N samples with P dimensions; only the first two views are used."""
+        """Add `z` (V, N, P) for V >= 2 views of N samples. Only the first two views are used."""
         z = unit_directions(by_sample("z", z, views=2)[:, :2].transpose(0, 1))
         self.total += alignment(z[0], z[1], alpha=self.alpha) * z.shape[1]
         self.pairs += z.shape[1]
@@ -88,9 +88,9 @@ class _KernelMean(SampledEmbeddings):
 class GaussianPotential(_KernelMean):
     """Mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
-    Observes z, with P dimensions, and index. The value is in [0, 1]: 1 if all embeddings coincide, and NaN if all are 0
-    or one is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
-    :func:`functional.gaussian_potential`.
+    Observes the embeddings z, with P dimensions, and the index of each sample in the data set. The value is in [0, 1].
+    It is 1 if all embeddings coincide, and NaN if all embeddings are 0 or one is not finite. Memory:
+    O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.gaussian_potential`.
 
     Args:
         t: Inverse squared width of the kernel, > 0.
@@ -120,9 +120,9 @@ class GaussianPotential(_KernelMean):
 class Uniformity(_KernelMean):
     """Logarithm of the mean of exp(-t ||z_i - z_j||^2) over pairs of samples with ||z|| = 1, averaged over views.
 
-    Observes z, with P dimensions, and index. The value is at most 0: 0 if all embeddings coincide, and NaN if all are 0
-    or one is not finite. Memory: O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation:
-    :func:`functional.uniformity`.
+    Observes the embeddings z, with P dimensions, and the index of each sample in the data set. The value is at most 0.
+    It is 0 if all embeddings coincide, and NaN if all embeddings are 0 or one is not finite. Memory:
+    O(contrast_size P). `compute` costs O(contrast_size^2 P). Equation: :func:`functional.uniformity`.
 
     Args:
         t: Inverse squared width of the kernel, > 0.

@@ -37,12 +37,13 @@ _LEAST = 20  # the standard error of d from N ratios is d / sqrt(N - 2)
 class IntrinsicDimension(SampledRows):
     """Intrinsic dimension of `contrast_size` representations, by two estimators.
 
-    Observes index and the first view of h, with D dimensions. `two_nn` (Facco et al. 2017) uses the distances to the
-    two nearest neighbours. `mle` (Levina & Bickel 2004) uses the distances to `neighbors` nearest neighbours. Both are
-    >= 0 and not bounded by D. If there are too few samples for a high dimension, both are too low. Representations that
-    coincide up to rounding count as one point. Both values are NaN if an entry is not finite or fewer than 20 points
-    are distinct. `mle` is also NaN if at most `neighbors` points are distinct. Memory: O(contrast_size D). `compute`
-    costs O(contrast_size^2 D). Equations: :func:`functional.two_nn_dimension`, :func:`functional.mle_dimension`.
+    Observes the first view of h, with D dimensions, and the index of each sample in the data set. `two_nn` (Facco et
+    al. 2017) uses the distances to the two nearest neighbours. `mle` (Levina & Bickel 2004) uses the distances to
+    `neighbors` nearest neighbours. The estimates are >= 0 and can exceed D. They are too low for few samples and a high
+    dimension. Representations that coincide up to rounding count as one point. The estimates are NaN if h is not finite
+    or fewer than 20 points are distinct. `mle` is also NaN if at most `neighbors` points are distinct. Memory:
+    O(contrast_size D). `compute` costs O(contrast_size^2 D). Equations: :func:`functional.two_nn_dimension`,
+    :func:`functional.mle_dimension`.
 
     Args:
         neighbors: Number of nearest neighbours that `mle` uses, from 2 to contrast_size - 1.
@@ -79,7 +80,7 @@ class IntrinsicDimension(SampledRows):
         self.discard = discard
 
     def update(self, h: Tensor, index: Tensor) -> None:
-        """Add h (V, N, D), or (N, D): V views, N samples, D dimensions; index (N,): positions in the data set."""
+        """Add `h` (V, N, D) or (N, D) for V views of N samples, and `index` (N,), their indices in the data set."""
         # the views of one sample would be its nearest neighbours
         self.offer(index, h=h[0] if h.ndim == 3 else h)
 
@@ -108,7 +109,7 @@ class IntrinsicDimension(SampledRows):
 
 
 def _distinct(h: Tensor) -> Tensor:
-    """Return h (N, D) without the rows that equal an earlier row up to rounding in float32."""
+    """Return the rows of `h` (N, D) without repeats. Rows that are equal up to rounding in float32 are repeats."""
     h = h.double()
     lost = _lost(h)
     order, first = torch.arange(len(h), device=h.device), []
@@ -119,5 +120,5 @@ def _distinct(h: Tensor) -> Tensor:
 
 
 def _lost(h: Tensor) -> Tensor:
-    """Return, for each row of h (N, D), the distance (N,) below which float32 cannot tell another row from it."""
+    # below this distance, float32 cannot tell two rows apart
     return 1e-6 * h.double().abs().amax(dim=1)

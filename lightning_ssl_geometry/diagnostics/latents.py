@@ -47,13 +47,12 @@ _ENCODER, _PROJECTOR = "encoder", "projector"
 class LatentR2(Diagnostic):
     r"""Adjusted R^2 of a linear map from each layer's output to content and to style latents, on held-out samples.
 
-    For synthetic data, with known latents. The map is fitted on half of the samples, chosen by a hash of `seed` and the
-    position in the data set. R^2, at most 1, is computed on the other half. Results: `content` (L,) and `style` (L,),
-    the mean R^2 over the latents of each kind for L layers; and their values for h and z, such as `content_h`. A layer
-    of width D needs about 10 D samples; with fewer, R^2 is lower. A value is NaN if a half has too few samples for a
-    layer, or a number is not finite. The networks run in eval mode; their weights should not change between updates.
-    Memory: 16 (1 + D + d)^2 bytes per layer for d latents. An update of N samples costs a forward pass and O(N D^2) per
-    layer, `compute` O(D^3) per layer. Equation: :func:`functional.latent_r2`.
+    For synthetic data, with known latents. The map is fitted on a random half of the samples. R^2 <= 1 is computed on
+    the other half. Results: `content` (L,) and `style` (L,) are the mean R^2 over the latents of each kind for L
+    layers. Those for h and z are also separate results, such as `content_h`. A layer of width D needs about 10 D
+    samples. With fewer, R^2 is lower or NaN. It is also NaN if a number is not finite. The networks run in eval mode.
+    Their weights should stay constant. Memory: 16 (1 + D + d)^2 bytes per layer for d latents. An update of N samples
+    costs a forward pass and O(N D^2) per layer, `compute` O(D^3) per layer. Equation: :func:`functional.latent_r2`.
 
     Args:
         layers: Dotted names of submodules of the encoder ("backbone.0") and of the projector ("projector.0"), each
@@ -136,10 +135,10 @@ class LatentR2(Diagnostic):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Add N images (N, C, H, W) or (N, D), their latents, the networks, and index (N,), positions in the data set.
+        """Add images (N, C, H, W) or (N, D), their latents, `index` (N,) and the networks.
 
-        `latent` (V, N, d) holds the d latents of V views; those of the first view generated the images. `content` (d,)
-        is true for content latents. `encoder` maps images to h, and `projector` maps h to z.
+        `latent` (V, N, d) holds the d latents of V views. The latents of the first view generated the images. `content`
+        (d,) is true for content latents. `encoder` maps images to h, and `projector` maps h to z.
         """
         check_content(latent, content, len(image))
         shaped("N,", {"N": len(image)}, index=index)
@@ -176,7 +175,6 @@ class LatentR2(Diagnostic):
         ]
 
     def _features(self, network: nn.Module, image: Tensor) -> dict[str, Tensor]:
-        """Return {name of a layer: its output (N, D')}, in the order of the calls."""
         if not self.moments.numel():
             self._places = _places(network, self.layers, image[:1])
         with layer_outputs(network, list(self._places.values())) as run:
@@ -188,7 +186,7 @@ class LatentR2(Diagnostic):
 
 
 def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
-    """Return `moments_r2(fit, score, dim)`. If the samples are too few or not finite, warn and return NaN."""
+    """Return `moments_r2(fit, score, dim)`, or NaN, with a warning, if the samples are too few or not finite."""
     try:
         return moments_r2(fit, score, dim)
     except ValueError as error:  # the shapes fit: the samples are too few, or not finite
@@ -196,7 +194,7 @@ def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
 
 
 def check_content(latent: Tensor, content: Tensor, n: int) -> None:
-    """Raise a ValueError unless latent is (V, n, d), V views of n samples, and content is (d,) of booleans."""
+    """Raise a ValueError unless `latent` has the shape (V, n, d) and `content` holds d booleans."""
     shaped("V, N, d", {"N": n}, latent=latent)
     shaped("d,", {"d": latent.shape[2]}, content=content)
     if content.dtype != torch.bool:
@@ -204,7 +202,7 @@ def check_content(latent: Tensor, content: Tensor, n: int) -> None:
 
 
 def fitted_half(seed: int, index: Tensor) -> Tensor:
-    """Return a mask (N,) of the samples to fit on, from their positions in the data set, `index` (N,)."""
+    """Return a bool mask (N,) of the samples to fit on. `index` (N,) holds their indices in the data set."""
     return counter_hash(seed, _STREAM, index) >= 0
 
 

@@ -15,8 +15,8 @@ from lightning_ssl_geometry.quantity import Quantity
 class LayerSample(SampledRows):
     """The outputs of several layers for the same samples, to compare layers or models.
 
-    Results for n samples: `sample` (n,), their positions in the data set; `layer_0` (n, D_0), `layer_1` (n, D_1), ...,
-    the outputs; and `label` (n,) if labels were given. Memory: O(contrast_size) times the sum of the layers' widths.
+    Results for n samples: `sample` (n,) holds their indices in the data set. `layer_0` (n, D_0), `layer_1` (n, D_1) and
+    so on are the outputs. `label` (n,) is added if given. Memory: O(contrast_size) times the sum of the widths.
 
     Args:
         num_layers: Number of layers, >= 1.
@@ -37,7 +37,7 @@ class LayerSample(SampledRows):
         self.num_layers = num_layers
 
     def update(self, layers: Sequence[Tensor], index: Tensor, label: Tensor | None = None) -> None:
-        """Add one output (N, D_l) for each layer l; index (N,): positions in the data set; label (N,), if known."""
+        """Add one output (N, D_l) for each layer l, `index` (N,) and, if known, `label` (N,)."""
         if len(layers) != self.num_layers:
             raise ValueError(f"Expected `layers` of {self.num_layers} tensors, but got {len(layers)}.")
         columns = {f"layer_{k}": layer for k, layer in enumerate(layers)}

@@ -20,10 +20,10 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 class LiDAR(Diagnostic):
     """Effective rank of the covariance between samples, relative to the covariance between the views of a sample.
 
-    Observes h with V >= 2 augmented views of each sample, and D dimensions. The value is in [1, min(n - 1, D)] for n
+    Observes h, with D dimensions, of V >= 2 augmented views of each sample. The value is in [1, min(n - 1, D)] for n
     samples. It depends on V, which must be the same in every update. A sample that is observed twice counts twice. The
-    value is NaN if h is not finite or the means of all samples are equal up to rounding. Memory: O(D^2). An update of N
-    samples costs O(V N D^2), `compute` O(D^3). Equation: :func:`functional.lidar`.
+    value is NaN if h is not finite, or if the means of all samples are equal up to rounding. Memory: O(D^2). An update
+    of N samples costs O(V N D^2), `compute` O(D^3). Equation: :func:`functional.lidar`.
 
     Args:
         delta: Added to the variance between views of a sample, > 0.
@@ -72,8 +72,8 @@ class LiDAR(Diagnostic):
         self.add_sums("outer", "within", shape=(0, 0))
 
     def update(self, h: Tensor) -> None:
-        """Add h (V, N, D): V >= 2 views of N samples with D dimensions."""
-        by_sample("h", h, views=2)  # checks its shape
+        """Add `h` (V, N, D) for V >= 2 views of N samples."""
+        by_sample("h", h, views=2)  # checks the shape
         if len(h) != self.views and self.views:
             raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
         eps, h, self.views = rounding_eps(h.dtype), h.double(), len(h)

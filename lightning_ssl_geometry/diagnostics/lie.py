@@ -43,18 +43,18 @@ _CHUNK = 256  # images per forward pass
 class LieGenerator(SampledRows):
     r"""Whether a transformation acts on h as a one-parameter group (Cosentino et al. 2022, Eq. 7).
 
-    Each kept image x is transformed by :math:`t_\epsilon`, with the strength `max_strength` times epsilon, uniform in
-    [-1, 1]. On half of the images, the generator G in :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)` is fitted. On the
-    other half, epsilon is estimated from G. Results:
+    Each kept image x is transformed by :math:`t_\epsilon`, with the strength `max_strength` times epsilon. Epsilon is
+    uniform in [-1, 1]. On half of the images, the generator G in :math:`h(t_\epsilon x) = \exp(\epsilon G) h(x)` is
+    fitted. On the other half, epsilon is estimated from G. Results:
 
-    - `r2` <= 1: R^2 of the estimated strengths. 1: one G explains all images. 0: no better than guessing the mean.
+    - `r2` <= 1: R^2 of the estimated strengths. At 1, one G explains all images. At 0, G is no better than the mean.
     - `r2_shuffled`: a baseline, the value of `r2` if G is fitted to shuffled strengths.
     - `null_space` in [0, 1] (Prop. 4.3): share of :math:`\|G\|_F^2` that a linear projector ignores. NaN for G = 0.
-    - `null_space_isotropic`: its value for a G without preferred directions, 1 - rank / D, with the projector's rank.
+    - `null_space_isotropic`: the baseline 1 - rank / D of `null_space`, with the rank of the projector.
 
-    The last two need a linear projector, and are meaningful only if `r2` is high. The networks run in eval mode; their
-    weights must not change between updates. Memory: N = `contrast_size` images. `compute` costs two forward passes of
-    these images and O(N D^2 + D^3) for D dimensions of h. The order "exponential" costs thousands of times O(N D^2).
+    The last two results need a linear projector, and are meaningful only if `r2` is high. The networks run in eval
+    mode. Their weights must not change between updates. Memory: N = `contrast_size` images. `compute` costs two forward
+    passes of these images and O(N D^2 + D^3) for D dimensions of h. The order "exponential" costs far more.
 
     Args:
         transform: Maps image (N, C, H, W) and strength (N,) to (N, C, H, W), and changes nothing at strength 0. None:
@@ -62,10 +62,10 @@ class LieGenerator(SampledRows):
         max_strength: Largest strength, > 0, in the unit of the transformation.
         contrast_size: Number of samples kept, >= 4.
         order: Model of the group: "first" (I + epsilon G) or "exponential". Set `dimensions` for "exponential".
-        dimensions: Number >= 1 of principal directions (uncentred) of h to which G is restricted; None: all D. If there
-            are fewer than 2 D samples, many G fit, and the smallest is taken; fewer directions prevent this.
-        tau: Threshold of the projector's singular values: directions below it belong to its null space.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        dimensions: Number >= 1 of principal directions (uncentred) of h to which G is restricted. None: all D. With
+            fewer than 2 D samples, many G fit equally well, and the smallest is taken. Fewer directions prevent this.
+        tau: The projector's null space has the directions with singular values below this threshold.
+        mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
         seed: Determines which samples are kept, and their strengths.
         ridge: Weight of the ridge penalty of the fit, >= 0.
     """
@@ -126,7 +126,7 @@ class LieGenerator(SampledRows):
         one_of(get_args(LieOrder), order=order)
         if dimensions is not None:
             at_least(1, dimensions=dimensions)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.transform = rotate if transform is None else transform
         self.max_strength = max_strength
         self.order: LieOrder = order
@@ -138,7 +138,7 @@ class LieGenerator(SampledRows):
         self.projector = Standing()
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module, projector: nn.Module | None = None) -> None:
-        """Add image (N, C, H, W); index (N,): positions of the images in the data set; and the networks."""
+        """Add `image` (N, C, H, W), `index` (N,), the images' indices in the data set, and the networks."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)
@@ -197,17 +197,17 @@ class RotationRank(SampledRows):
 
     Each kept image is rotated `count` times, by angles uniform in [0, largest angle]. The rank is the number of
     directions that these rotations span, averaged over images (Fig. 10, Prop. 4.2). It is in [0, min(count - 1, D)] for
-    D pixel values or D dimensions of h. Results, each (R,) for R largest angles, or a scalar if R = 1: `angles`, the
-    largest angles; `pixels` and `h`, the ranks. For pixels, the paper uses one-hot images. The encoder runs in eval
-    mode; its weights must not change between updates. Memory: `contrast_size` images. For each largest angle, `compute`
-    costs `contrast_size` times `count` forward passes and `contrast_size` SVDs of matrices (count, D).
+    D pixel values or D dimensions of h. Results for R largest angles, each (R,), or a scalar if R = 1: `angles` holds
+    the largest angles, `pixels` the ranks in pixels, and `h` the ranks in h. For pixels, the paper uses one-hot images.
+    The encoder runs in eval mode. Its weights must not change between updates. Memory: `contrast_size` images. For each
+    largest angle, `compute` costs `contrast_size` times `count` forward passes and `contrast_size` SVDs.
 
     Args:
         ranges: The largest angles, in degrees, each > 0.
         count: Number of rotations of each image, >= 2.
         contrast_size: Number of images kept, >= 2.
-        tau: Threshold: the rank counts the singular values that reach it.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        tau: The rank counts the singular values that reach this threshold.
+        mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
         seed: Determines which images are kept, and the angles.
     """
 
@@ -254,7 +254,7 @@ class RotationRank(SampledRows):
         if not ranges or not all(0 < angle < math.inf for angle in ranges):
             raise ValueError(f"Expected `ranges` with at least one angle, each > 0 and finite, but got {ranges}.")
         at_least(2, count=count)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.ranges = tuple(ranges)
         self.count = count
         self.tau = tau
@@ -262,7 +262,7 @@ class RotationRank(SampledRows):
         self.encoder = Standing()
 
     def update(self, image: Tensor, index: Tensor, encoder: nn.Module) -> None:
-        """Add image (N, C, H, W); index (N,): positions of the images in the data set; and the encoder."""
+        """Add `image` (N, C, H, W), `index` (N,), the images' indices in the data set, and the encoder."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)

@@ -36,11 +36,11 @@ _of_outputs = partial(_order, where="Sec. 4.1", comparable=("temperature", "batc
 class MeanCorrelationCoefficient(Diagnostic):
     """Mean correlation coefficient (MCC) between the outputs z of the projector and the latents of synthetic data.
 
-    Observes the first view of z and of latent, and content, true for content latents. Outputs and latents are matched
-    one to one, such that the sum of the absolute correlations is largest. Results in [0, 1]: the `mean` over all
-    matched latents, and the means over those of one kind, `content` and `style`. At 1, z equals the latents up to
-    order, signs and scales. Constant outputs give 0, unrelated outputs about sqrt(2 log(P) / N) for P outputs and N
-    samples. All are NaN below 3 samples or if a value is not finite. An update costs O(N (P + d)^2) for d latents,
+    Observes z and the latents of the first view. Outputs and latents are matched one to one, such that the sum of the
+    absolute correlations is largest. Results in [0, 1]: `mean` is the mean over all matched latents, `content` over the
+    content latents, and `style` over the style latents. At 1, z equals the latents up to order, signs and scales.
+    Constant outputs give 0. Unrelated outputs give about sqrt(2 log(P) / N) for P outputs and N samples. All results
+    are NaN with fewer than 3 samples, or if a value is not finite. An update costs O(N (P + d)^2) for d latents,
     `compute` O(P d min(P, d)). Equation: :func:`functional.mean_correlation`.
     """
 
@@ -79,7 +79,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         self.add_sums("moments", shape=(0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
-        """Add z (V, N, P), latent (V, N, d) and content (d,): V views, N samples, P outputs, d latents."""
+        """Add `z` (V, N, P), `latent` (V, N, d), and the bool mask `content` (d,) of content latents."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         self._content = content
@@ -120,17 +120,16 @@ def _share(kind: str, other: str) -> Quantity:
 class TemperatureOrder(Diagnostic):
     r"""Whether outputs for content have lower temperatures than outputs for style (Rusak et al. 2022, Prop. 3).
 
-    Observes the first view of z and of latent; content, true for content latents; index; and tau, one temperature per
-    output, at the last update (Section 4.1 of Rusak et al.). On half of the samples, chosen by a hash of `seed` and the
-    position in the data set, each output is fitted by a linear map of the content latents, and by one of the style
-    latents. It belongs to the kind that explains more of its variance, or to neither if it is constant. Results:
+    Observes z and the latents of the first view, and the temperature tau of each output at the last update (Section
+    4.1). On a random half of the samples, linear maps predict each output from the content latents and from the style
+    latents. An output belongs to the kind that explains more of its variance. A constant output has no kind. Results:
 
-    - `auc` in [0, 1]: share of the pairs of a content and a style output with :math:`\tau_c < \tau_s`; ties count half.
-    - `content_share`, `style_share` <= 1: adjusted R^2 of a kind's outputs from its latents, on the other half.
+    - `auc` in [0, 1]: how often a content output c and a style output s have :math:`\tau_c < \tau_s`. Ties count half.
+    - `content_share`, `style_share` <= 1: adjusted R^2 of the predictions of each kind, on the other half.
     - `content_outputs` in [0, P]: the number of the P outputs that belong to content.
 
-    All are NaN if a half has too few samples, or a value is not finite. `auc` is also NaN if a kind has no output. An
-    update of N samples with d latents costs O(N (P + d)^2), `compute` O(d^3).
+    All results are NaN if a half has too few samples, or a value is not finite. `auc` is also NaN if a kind has no
+    output. An update of N samples with d latents costs O(N (P + d)^2), `compute` O(d^3).
 
     Args:
         seed: Determines on which half of the samples the maps are fitted.
@@ -175,7 +174,7 @@ class TemperatureOrder(Diagnostic):
         self.add_sums("moments", shape=(2, 0, 0))
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
-        """Add z (V, N, P), latent (V, N, d), content (d,), index (N,) and temperature (P,): V views, N samples."""
+        """Add `z` (V, N, P), `latent` (V, N, d), `content` (d,), `index` (N,) and `temperature` (P,)."""
         shaped("V, N, P", z=z)
         check_content(latent, content, z.shape[1])
         shaped("N,", {"N": z.shape[1]}, index=index)
@@ -204,7 +203,6 @@ class TemperatureOrder(Diagnostic):
         }
 
     def _explained(self, fit: Tensor, score: Tensor, kind: Tensor) -> Tensor:
-        """Return the R^2 (P,) of the outputs, predicted from the latents marked in `kind` (d,); 0 if none is marked."""
         latents = kind.nonzero()[:, 0].to(fit.device) + 1
         outputs = torch.arange(1 + len(kind), len(fit), device=fit.device)
         if not len(latents):

@@ -48,11 +48,11 @@ class HardestNegativeDistance(SampledRows):
     """Distance between a representation h1 and its hardest negative h* (Cosentino et al. 2022, Fig. 5).
 
     h1 is the first view of a sample. h* is the view of another sample with the most similar z, among `contrast_size`
-    samples. Both are scaled to length 1. Results, with distances in [0, 2]: `distance`, the mean of ||h1 - h*||;
-    `histogram` (bins,), the share of the samples in each bin of this distance; and `pair`, the mean distance between
-    the two views of a sample. `distance` and `histogram` are NaN if all embeddings z have the same direction. All are
-    NaN if a row of h is 0 or a value is not finite. Memory: O(contrast_size (D + P)) for D dimensions of h and P of z.
-    `compute` costs O(contrast_size^2 P).
+    samples. h1 and h* are scaled to length 1, so distances are in [0, 2]. Results: `distance` is the mean of ||h1 -
+    h*||. `histogram` (bins,) is the share of the samples in each bin of this distance. `pair` is the mean distance
+    between the two views of a sample. `distance` and `histogram` are NaN if all embeddings z have the same direction.
+    All results are NaN if a row of h is 0 or a value is not finite. Memory: O(contrast_size (D + P)) for D dimensions
+    of h and P of z. `compute` costs O(contrast_size^2 P).
 
     Args:
         bins: Number of bins of the histogram, of equal width, >= 1.
@@ -97,7 +97,7 @@ class HardestNegativeDistance(SampledRows):
         self.bins = bins
 
     def update(self, h: Tensor, z: Tensor, index: Tensor) -> None:
-        """Add h (V, N, D) and z (V, N, P), V >= 2 views of N samples, and index (N,), positions in the data set."""
+        """Add `h` (V, N, D) and `z` (V, N, P) for V >= 2 views of N samples, and `index` (N,)."""
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
     def compute(self) -> dict[str, Tensor]:
@@ -118,10 +118,10 @@ class HardestNegativeDistance(SampledRows):
 class LabelAgreement(SampledRows):
     """Share of the samples that have the same label as their hardest negative h* (Cosentino et al. 2022, Fig. 6).
 
-    h* is the view of another sample with the most similar z, among `contrast_size` samples. Results in [0, 1]: `fine`,
-    the share, and `fine_chance`, its value for a random h*; `coarse` and `coarse_chance`, both for coarse labels, which
-    all batches or none must have. `fine` and `coarse` are NaN if all embeddings have the same direction or one is not
-    finite. Memory: O(contrast_size P) for P dimensions of z. `compute` costs O(contrast_size^2 P).
+    h* is the view of another sample with the most similar z, among `contrast_size` samples. Results in [0, 1]: `fine`
+    is the share, and `fine_chance` the share for a random h*. `coarse` and `coarse_chance` are the same for coarse
+    labels, which all batches or none must have. `fine` and `coarse` are NaN if all embeddings have the same direction
+    or one is not finite. Memory: O(contrast_size P) for P dimensions of z. `compute` costs O(contrast_size^2 P).
 
     Args:
         contrast_size: Number of samples kept, >= 2. With more samples, negatives are harder.
@@ -157,7 +157,7 @@ class LabelAgreement(SampledRows):
         self.has_coarse = False
 
     def update(self, z: Tensor, index: Tensor, label: Tensor, coarse_label: Tensor | None = None) -> None:
-        """Add z (V, N, P) of V >= 2 views of N samples, index (N,), label (N,) and, optionally, coarse_label (N,)."""
+        """Add `z` (V, N, P) for V >= 2 views, `index` (N,), `label` (N,) and, optionally, `coarse_label` (N,)."""
         if len(self.key) and self.has_coarse != (coarse_label is not None):
             raise ValueError("Expected `coarse_label` in every batch or in none, but got both.")
         self.has_coarse = coarse_label is not None
@@ -177,7 +177,7 @@ class LabelAgreement(SampledRows):
 
 
 def has_neighbors(metric: Metric, z: Tensor) -> bool:
-    """Return whether rows of z (N, V, P), of length 1, are finite and not all equal. Warn if all are equal."""
+    """Return whether the rows of `z` (N, V, P), of length 1, are finite and not all equal. If all are equal, warn."""
     if not z.isfinite().all():
         return False  # `directions` has warned
     if all_alike(z):

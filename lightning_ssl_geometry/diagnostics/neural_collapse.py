@@ -36,10 +36,9 @@ class NeuralCollapse(Diagnostic):
     - `equiangularity` <= 1: standard deviation of the cosines between class means.
     - `simplex` <= C / (C - 1): average distance of these cosines from -1 / (C - 1).
 
-    The global mean is subtracted from the class means. All results are 0 if each class is one point and these points
-    form a simplex equiangular tight frame. All are NaN if all class means are equal, or h is not finite. Memory:
-    O((C + D) D). An update of N samples costs O(N D^2), `compute` O(C D^2). Equation:
-    :func:`functional.neural_collapse`.
+    Class means are relative to the global mean. Results are 0 if each class is one point and the points form a simplex
+    equiangular tight frame. They are NaN if all class means are equal or h is not finite. Memory: O((C + D) D). An
+    update of N samples costs O(N D^2), `compute` O(C D^2). Equation: :func:`functional.neural_collapse`.
     """
 
     section = "neighbors"
@@ -97,7 +96,7 @@ class NeuralCollapse(Diagnostic):
         self.add_sums("rounding")
 
     def update(self, h: Tensor, label: Tensor) -> None:
-        """Add h (V, N, D), or (N, D): V views, N samples, D dimensions; and label (N,), the integer labels."""
+        """Add `h` (V, N, D) or (N, D) for V views of N samples, and the integer labels `label` (N,)."""
         if h.ndim not in (2, 3) or label.shape != h.shape[-2:-1]:
             shapes = f"{tuple(h.shape)}, {tuple(label.shape)}"
             raise ValueError(f"Expected `h` of shape (V, N, D) or (N, D) and `label` of shape (N,), but got {shapes}.")

@@ -34,23 +34,24 @@ class NeuralKernel(ComparedRows):
     The kernel is :math:`K_{ij} = \frac{1}{d} \sum_k K^{kk}_{ij}` (Eq. 12 of Calder & Lee): the inner product of the
     weight gradients for samples i and j, averaged over the d outputs k. Results for n samples:
 
-    - `within` and `between`: mean cosine K_ij / sqrt(K_ii K_jj), in [-1, 1], of two samples of one class and of two
-      classes. If `within` is higher, a step on one sample also moves the other samples of its class (Thm. 4.5).
+    - `within`: mean cosine K_ij / sqrt(K_ii K_jj), in [-1, 1], of two samples of the same class.
+    - `between`: the same for two samples of different classes. If `within` is higher, a step on one sample also moves
+      the other samples of its class (Thm. 4.5).
     - `blocks` (C, C): the mean cosine for every pair of C classes, in [-1, 1].
     - `alignment` in [0, 1]: cosine between the centred kernel and the kernel of the labels.
     - `spectrum` (n,): eigenvalues in descending order, divided by their sum.
     - `effective_rank` in [1, n]: exponential of the entropy of `spectrum`.
-    - `drift` in [0, 1]: 1 minus the cosine between the kernel and that of the first `compute`; NaN at the first.
+    - `drift` in [0, 1]: 1 minus the cosine between the present and the first kernel. NaN at the first `compute`.
 
-    The first four need labels, in all batches. Samples with outputs that do not depend on the weights are left out of
-    the cosines. All are NaN if the kernel is not finite. `within`, `between` and `alignment` are NaN if all labels are
-    equal, and `alignment` if all samples move alike. The weights must not change between updates, and every `compute`
-    needs the same samples. `reset` keeps the first kernel, but a checkpoint does not contain it, and another encoder
-    deletes it. Cost: one forward and `outputs` backward passes over the samples, O(contrast_size^2 W) per output and
-    layer of width W, and O(contrast_size^3).
+    The first four results need labels in all batches. Cosines leave out samples with outputs that do not depend on the
+    weights. All results are NaN if the kernel is not finite. If all labels are equal, `within`, `between` and
+    `alignment` are NaN. If all samples move alike, `alignment` is NaN. The weights must not change between updates, and
+    every `compute` needs the same samples. `reset` keeps the first kernel, but a checkpoint does not contain it.
+    Another encoder deletes it. Cost: one forward and `outputs` backward passes over the samples, O(contrast_size^2 W)
+    per output and layer of width W, and O(contrast_size^3).
 
     Args:
-        output: "h", the output of the encoder, or "z", the output of the projector, which is then needed.
+        output: "h", the output of the encoder, or "z", the output of the projector, which `update` then needs.
         outputs: Number of random orthonormal directions of the output, >= 1, the same at every `compute`. The kernel is
             then an unbiased estimate with an error of order 1 / sqrt(outputs). None: all directions (exact).
         contrast_size: Number of samples kept, >= 2. The spectrum depends on it.
@@ -157,7 +158,7 @@ class NeuralKernel(ComparedRows):
         label: Tensor | None = None,
         h_image: Tensor | None = None,
     ) -> None:
-        """Add image (N, ...), index (N,), label (N,), h_image (N, D), which must equal encoder(image), and networks."""
+        """Add images (N, ...), `index` (N,), `label` (N,) and the networks. `h_image` must equal encoder(image)."""
         if self.output == "z" and projector is None:
             raise ValueError('Expected `projector` for the output "z", but got None.')
         if self.output == "z" and h_image is not None and len(image):

@@ -43,7 +43,6 @@ class _AroundSamples(SampledRows):
         self.offer(index, **columns)
 
     def known(self, column: str) -> tuple[Tensor, float]:
-        """Return a kept column with 0 for NaN and inf, and a factor: NaN if there were any, else 1."""
         rows = self.rows()[column]
         if rows.isfinite().all():
             return rows, 1.0
@@ -55,22 +54,22 @@ class _AroundRepresentations(_AroundSamples):
         super().__init__(("h",), contrast_size, seed)
 
     def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Add h (V, N, D), V views of N samples (only the first is used), index (N,), and the projector."""
+        """Add `h` (V, N, D), `index` (N,) and the projector. Only the first of the V views is used."""
         self.observe(projector, index, h=by_sample("h", h)[:, 0])
 
 
 class JacobianRank(_AroundRepresentations):
     """Mean numerical rank and mean spectrum of the projector's Jacobian at the samples (Cosentino et al. 2022, Eq. 2).
 
-    Observes index, the first view of h, and projector, which maps D dimensions of h to P of z. Results, averaged over
-    samples: `rank` in [0, min(D, P)], and `singular_values` (min(D, P),), descending. A rank of 0 means that the
-    projector is dead or saturated. For a linear projector, `rank` equals :class:`ProjectorRank`. Both are NaN if h is
-    not finite. The weights must not change between updates. Memory: O(contrast_size D). `compute` costs P backward
-    passes and O(D P min(D, P)) per sample. Equation: :func:`functional.piecewise_affine.affine_map`.
+    Observes the first view of h, with D dimensions, and the projector, which maps h to P dimensions of z. Results,
+    averaged over samples: `rank` in [0, min(D, P)], and `singular_values` (min(D, P),) in descending order. A rank of 0
+    means that the projector is dead or saturated. For a linear projector, `rank` equals :class:`ProjectorRank`. Both
+    are NaN if h is not finite. The weights must not change between updates. Memory: O(contrast_size D). `compute` costs
+    P backward passes and O(D P min(D, P)) per sample. Equation: :func:`functional.piecewise_affine.affine_map`.
 
     Args:
-        tau: Threshold: the rank counts the singular values that reach it.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        tau: The rank counts the singular values that reach this threshold.
+        mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
         contrast_size: Number of samples kept, >= 2.
         seed: Determines which samples are kept.
     """
@@ -98,7 +97,7 @@ class JacobianRank(_AroundRepresentations):
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 256, seed: int = 0) -> None:
         super().__init__(contrast_size, seed)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
 
@@ -114,9 +113,9 @@ class JacobianRank(_AroundRepresentations):
 class LinearRegions(_AroundRepresentations):
     """Number of linear regions of a piecewise affine projector that contain a sample (Cosentino et al. 2022, Eq. 11).
 
-    In a region, the projector is one affine map. Observes the first view of h, with D dimensions, and projector.
-    Results for n samples: `visited`, from 1 to n, the number of regions; and `fraction`, visited / n. The weights must
-    not change between updates. Memory: O(n D). `compute` costs a forward pass and a sort of n activation patterns.
+    In a region, the projector is one affine map. Observes the first view of h, with D dimensions, and the projector.
+    Results for n samples: `visited`, from 1 to n, is the number of regions, and `fraction` is visited / n. The weights
+    must not change between updates. Memory: O(n D). `compute` costs a forward pass and a sort of n activation patterns.
     Equation: :func:`functional.piecewise_affine.linear_regions`.
 
     Args:
@@ -158,20 +157,20 @@ class LinearRegions(_AroundRepresentations):
 class LocalUnexplainedVariance(_AroundSamples):
     """Share of the displacements h2 - h* outside the span of the projector's Jacobian (Cosentino et al. 2022, Eq. 10).
 
-    h1 and h2 are the two views of a sample, with D dimensions. Its hardest negative h* is the view of another sample
-    with the most similar z, with P dimensions. The Jacobian is computed at h1. Results in [0, 1]: `full`, the share
-    outside the span of all directions of the Jacobian; `tau`, the share outside the directions with singular values
-    that reach the threshold; and their values for random displacements, `full_isotropic` and `tau_isotropic`, 1 - mean
-    rank / D. All are NaN if all embeddings are equal. For a linear projector and the same samples, the results equal
-    those of :class:`UnexplainedVariance`. The weights must not change between updates. Memory:
+    h1 and h2 are the two views of a sample, with D dimensions. The hardest negative h* is the view of another sample
+    with the most similar z. The embeddings z have P dimensions. The Jacobian is computed at h1. Results in [0, 1]:
+    `full` is the share outside the span of all directions of the Jacobian. `tau` uses only the directions with singular
+    values that reach the threshold. `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 -
+    mean rank / D. All results are NaN if all embeddings are equal. For a linear projector and the same samples, the
+    results equal those of :class:`UnexplainedVariance`. The weights must not change between updates. Memory:
     O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P), and for each of the `samples` P backward passes and
     O(D P min(D, P)). Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
         contrast_size: Number of samples kept, >= 2. Negatives come from these samples.
-        samples: Number of kept samples, >= 1, for which displacement and Jacobian are computed; at most all kept ones.
+        samples: Number of the kept samples, >= 1, for which displacement and Jacobian are computed.
         seed: Determines which samples are kept.
     """
 
@@ -210,14 +209,14 @@ class LocalUnexplainedVariance(_AroundSamples):
         seed: int = 0,
     ) -> None:
         super().__init__(("h", "z"), contrast_size, seed)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         at_least(1, samples=samples)
         self.tau = tau
         self.mode: RankMode = mode
         self.samples = samples
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Add h (V, N, D) and z (V, N, P), V >= 2 views of N samples, index (N,) and the projector."""
+        """Add `h` (V, N, D) and `z` (V, N, P) for V >= 2 views of N samples, `index` (N,) and the projector."""
         self.observe(projector, index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
 
     def compute(self) -> dict[str, Tensor]:

@@ -19,16 +19,16 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 class SIGReg(SampledEmbeddings):
     """Epps-Pulley statistic of embeddings projected on random lines, averaged over lines and views.
 
-    Observes z, with P dimensions, and index. The statistic measures the distance from an isotropic Gaussian with mean 0
-    and variance 1. It is >= 0: about 1.06 for that Gaussian, 0.41 times contrast_size if all embeddings are 0, and up
-    to 3.95 times contrast_size if all are the same point far from 0. It is high on the unit sphere, unless
-    `standardize` is true. All ranks and all calls of `compute` use the same lines. The value is NaN if a number is not
-    finite, or if the rows to standardise are equal up to rounding. Memory: O(contrast_size P). `compute` costs
-    O(contrast_size num_slices (P + 17)), for an integral with 17 nodes. Equation: :func:`functional.sigreg`.
+    Observes the embeddings z, with P dimensions, and the index of each sample in the data set. The statistic, >= 0,
+    measures the distance from the standard normal distribution. It is about 1.06 for this distribution, and 0.41 times
+    contrast_size if all embeddings are 0. If all embeddings are the same point far from 0, it is up to 3.95 times
+    contrast_size. It is high on the unit sphere, unless `standardize` is true. The lines are always the same. The value
+    is NaN if an embedding is not finite. With `standardize`, it is also NaN if all embeddings are equal up to rounding.
+    Memory: O(contrast_size P). `compute` costs O(contrast_size num_slices P). Equation: :func:`functional.sigreg`.
 
     Args:
         num_slices: Number of lines, >= 1.
-        standardize: Give the embeddings mean 0 and variance 1 first, so that only their shape counts. Not in the paper.
+        standardize: Give the embeddings mean 0 and variance 1 first. This is not in the paper.
         contrast_size: Number of samples kept, >= 2. The value depends on it.
         seed: Determines which samples are kept, and the lines.
     """

@@ -34,10 +34,11 @@ _THRESHOLDS: tuple[tuple[RankMode, float], ...] = (
 
 
 class EffectiveRank(Moments):
-    """Effective rank of the rows of h; the defaults are those of RankMe (singular values, uncentred, eps = 1e-7).
+    """Effective rank of the rows of h. With the defaults, it is RankMe (singular values, uncentred, eps = 1e-7).
 
-    Observes h, N samples with D dimensions. The value is in [1, D]. It is NaN if all rows are 0 (or equal, if centred)
-    up to rounding. An update costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.effective_rank`.
+    Observes h, the representations of N samples with D dimensions. The value is in [1, D]. It is NaN if all rows are 0
+    up to rounding. With `center`, it is also NaN if all rows are equal up to rounding. An update costs O(N D^2),
+    `compute` O(D^3). Equation: :func:`functional.effective_rank`.
 
     Args:
         center: Whether to subtract the mean of the rows.
@@ -82,7 +83,7 @@ class EffectiveRank(Moments):
 class LogSpectrum(Moments):
     """Logarithms of the singular values of h / sqrt(n), for n samples h (n, D) (Cosentino et al. 2022, Fig. 4 and 9).
 
-    The result is (D,), descending. Singular values below about 1e-7 times the size of h are rounding errors and give
+    The result (D,) is descending. Singular values below about 1e-7 times the norm of h are rounding errors and give
     -inf. An update of N samples costs O(N D^2), `compute` O(D^3). Equation: :func:`functional.log_singular_values`.
 
     Args:
@@ -111,14 +112,14 @@ class LogSpectrum(Moments):
 class ProjectorRank(Diagnostic):
     """Numerical rank and singular values of the projector's weights (Cosentino et al. 2022, Eq. 2 and Fig. 1).
 
-    Observes projector, with one linear layer (D inputs, P outputs) or several. Results at the last update: `rank` in
-    [0, min(D, P)], `singular_values` (min(D, P),) and `thresholds` (5,), the ranks for other thresholds, since the
-    paper gives none: relative 0.1, 0.01 and 0.001, and cumulative 0.9 and 0.99. With several layers, each key ends with
-    the name of a layer. Cost: O(D P min(D, P)).
+    Observes a projector with one or several linear layers. Results at the last update, for a layer with D inputs and P
+    outputs: `rank` in [0, min(D, P)], `singular_values` (min(D, P),) and `thresholds` (5,). Since the paper gives no
+    threshold, `thresholds` holds the ranks for other ones: relative 0.1, 0.01 and 0.001, and cumulative 0.9 and 0.99.
+    With several layers, each key ends with the name of a layer. Cost: O(D P min(D, P)).
 
     Args:
-        tau: Threshold: the rank counts the singular values that reach it. By default 1% of the largest.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        tau: The rank counts the singular values that reach this threshold, by default 1% of the largest.
+        mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
     """
 
     section = "ranks"
@@ -165,7 +166,7 @@ class ProjectorRank(Diagnostic):
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
         super().__init__()
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
         self.weights: dict[str, Tensor] = {}
@@ -176,7 +177,7 @@ class ProjectorRank(Diagnostic):
         return any(isinstance(module, nn.Linear) for module in projector.modules())
 
     def update(self, projector: nn.Module) -> None:
-        """Copy the weight of every linear layer. A ValueError is raised if there is no linear layer."""
+        """Copy the weights of all linear layers. If there is no linear layer, raise a ValueError."""
         layers = {name: layer for name, layer in projector.named_modules() if isinstance(layer, nn.Linear)}
         if not layers:
             raise ValueError(f"Expected `projector` to hold a torch.nn.Linear, but got {type(projector).__name__}.")

@@ -15,7 +15,7 @@ STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 
 
 def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric]:
-    """Return {name: diagnostic} of the standard diagnostics; with a projector, only those that it can be used with."""
+    """Return {name: diagnostic} of the standard diagnostics, without those that `projector` does not allow."""
     found: dict[str, Diagnostic] = {
         "effective_rank_h": EffectiveRank(),
         "effective_rank_z": EffectiveRank(),

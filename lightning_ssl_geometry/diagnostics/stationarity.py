@@ -35,7 +35,7 @@ class OldSettings(TypedDict, total=False):
 
 
 def symmetric_form(loss: VariationalLoss | None, old: OldSettings) -> Form:
-    """Return the form of `loss`, made symmetric in the views. A ValueError is raised if `old` is given as well."""
+    """Return the form of `loss`, made symmetric in the views. If `old` is given as well, raise a ValueError."""
     if old:
         if loss is not None:
             raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in old)} beside it.")
@@ -46,19 +46,19 @@ def symmetric_form(loss: VariationalLoss | None, old: OldSettings) -> Form:
 
 
 class Stationarity(SampledEmbeddings):
-    r"""Size of the contrastive loss's gradient along the sphere, per embedding (Calder & Lee 2025, Theorem 3.2).
+    r"""Norm of the gradient of the contrastive loss along the sphere, per embedding (Calder & Lee 2025, Theorem 3.2).
 
     .. math:: \sqrt{\frac1{2n} \sum_{v,i} \|g_{vi} - \langle g_{vi}, z_{vi} \rangle z_{vi}\|^2}
 
-    Observes index and the first two views of z, scaled to length 1, with P dimensions. g_{vi} is n times the gradient
-    of the loss with respect to view v of sample i, for n = `contrast_size` samples. `tangential` >= 0 is the value of
-    the equation. `relative` in [0, 1] is `tangential` divided by the size of g. `relative` is NaN if all embeddings are
-    equal, and both are NaN if an embedding is 0 or not finite. Compare values only for the same loss, temperature and
-    `contrast_size`. Memory: O(n P). `compute` costs O(n^2 P). Equations: :func:`functional.first_variation`,
-    :func:`functional.tangential_gradient`.
+    Observes the first two views of the embeddings z, with P dimensions. z_{vi} is view v of sample i, scaled to length
+    1, and g_{vi} is n times the gradient of the loss with respect to it, for n = `contrast_size` samples.
+    `tangential` >= 0 is the value of the equation. `relative` in [0, 1] is `tangential` divided by the norm of g.
+    `relative` is NaN if all embeddings are equal. Both results are NaN if an embedding is 0 or not finite. Compare
+    values only for the same loss, temperature and `contrast_size`. Memory: O(n P). `compute` costs O(n^2 P). Equations:
+    :func:`functional.first_variation`, :func:`functional.tangential_gradient`.
 
     Args:
-        loss: The loss, made symmetric in its views as in Prop. 3.1 of Calder & Lee; None: `VariationalLoss()`.
+        loss: The loss, made symmetric in its views as in Prop. 3.1 of Calder & Lee. None: `VariationalLoss()`.
         contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
         **old: Deprecated: settings of the loss.
@@ -101,7 +101,7 @@ class Stationarity(SampledEmbeddings):
         self.form = symmetric_form(loss, old)
 
     def update(self, z: Tensor, index: Tensor) -> None:
-        """Add z (V, N, P): V >= 2 views, N samples, P dimensions; index (N,): positions in the data set."""
+        """Add `z` (V, N, P) for V >= 2 views of N samples, and `index` (N,), the samples' indices in the data set."""
         super().update(by_sample("z", z, views=2)[:, :2].transpose(0, 1), index)
 
     def compute(self) -> dict[str, Tensor]:

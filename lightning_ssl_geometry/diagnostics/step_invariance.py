@@ -27,24 +27,23 @@ _CHUNK = 256  # images per pass
 
 
 class StepInvariance(SampledRows):
-    r"""How far embeddings of augmented views are from those of the images, and how differently a step moves both.
+    r"""Compares the embeddings of augmented views with those of the images, and their velocities in a training step.
 
-    f(x) is the network's output for image x, scaled to length 1. T_v x is one of V augmented views of x. Results for n
-    samples (Calder & Lee 2025, Theorem 4.2):
+    f(x) is the network's output for image x, scaled to length 1. T_v x is the augmented view v of x, for V views.
+    Results for n samples (Calder & Lee 2025, Theorem 4.2):
 
-    - `distance` >= 0, and 0 if f is invariant to the augmentations:
-      :math:`\frac1{Vn} \sum_{v,i} \|f(T_v x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`
-    - `step` >= 0: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by that of
+    - `distance` >= 0. It is 0 if f is invariant to the augmentations. Its value is :math:`\frac1{Vn} \sum_{v,i} \|f(T_v
+      x_i) - f(x_i)\|^2 / (2 \operatorname{tr} \operatorname{Cov} f)`.
+    - `step` >= 0: the root mean square of :math:`\dot f(T_v x_i) - \dot f(x_i)`, divided by the root mean square of
       :math:`\dot f(x_i)`. :math:`\dot f` is the velocity of f in a gradient step on the first two views.
 
-    If the given h differs from the encoder's output, the difference is treated as a constant. Both are NaN if the
-    embeddings of all samples are equal. `step` is also NaN if the step moves no sample. The networks run in eval mode;
-    their weights must not change between updates. Memory: n (V + 1) images. `compute` costs two forward passes over
-    these images, one backward pass and O(n^2 P) for P dimensions of z. Equations: :func:`functional.invariance_error`,
-    :func:`functional.output_velocity`, :func:`functional.step_invariance_error`.
+    Both results are NaN if the embeddings of all samples are equal. `step` is also NaN if the step moves no sample. The
+    networks run in eval mode, and their weights must not change between updates. Memory: n (V + 1) images. `compute`
+    costs two forward passes over these images, one backward pass and O(n^2 P) for P dimensions of z. Equations:
+    :func:`functional.invariance_error`, :func:`functional.output_velocity`, :func:`functional.step_invariance_error`.
 
     Args:
-        loss: The loss, made symmetric in its views; None: `VariationalLoss()`.
+        loss: The loss, made symmetric in its views. None: `VariationalLoss()`.
         contrast_size: Number of samples kept, >= 2. The values depend on it.
         seed: Determines which samples are kept.
         **old: Deprecated: settings of the loss.
@@ -96,7 +95,11 @@ class StepInvariance(SampledRows):
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
-        """Add N images (N, ...), V >= 2 `views` of the same shape, h (V, N, D), h_image (N, D), and index (N,)."""
+        """Add N images (N, ...) and V >= 2 views of the same shape, with their representations and `index` (N,).
+
+        `h` (V, N, D) belongs to the views, and `h_image` (N, D) to the images. If they differ from the outputs of the
+        encoder, the difference is treated as a constant.
+        """
         if len(views) < 2 or any(view.shape != image.shape for view in views):
             shapes = [tuple(view.shape) for view in views]
             raise ValueError(f"Expected `views` of V >= 2 tensors of image's shape {[*image.shape]}, but got {shapes}.")
@@ -130,8 +133,6 @@ class StepInvariance(SampledRows):
 
 
 class _Embedding(nn.Module):
-    """Maps x (N, ...) to z (N, P) on the unit sphere. `shift` (N, D) is added to the representation of x."""
-
     def __init__(self, encoder: nn.Module, projector: nn.Module | None) -> None:
         super().__init__()
         self.encoder = encoder

@@ -64,8 +64,8 @@ class AugmentationRank(Moments):
     and `singular_values` (D,), divided by sqrt(n). An update of N samples costs O(N D^2), `compute` O(D^3).
 
     Args:
-        tau: Threshold: the rank counts the singular values that reach it.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        tau: The rank counts the singular values that reach this threshold.
+        mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
     """
 
     section = "augmentations"
@@ -91,12 +91,12 @@ class AugmentationRank(Moments):
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
         super().__init__()
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
 
     def update(self, h: Tensor) -> None:
-        """Add h (V, N, D): V >= 2 views of N samples with D dimensions; only the first two views are used."""
+        """Add `h` (V, N, D) for V >= 2 views of N samples. Only the first two views are used."""
         self.add_differences(by_sample("h", h, views=2))
 
     def compute(self) -> dict[str, Tensor]:
@@ -108,15 +108,14 @@ class AugmentationRank(Moments):
 class NullSpaceFraction(Moments):
     """Share of the augmentation directions h2 - h1 that a linear projector ignores (Cosentino et al. 2022, Prop. 4.1).
 
-    h1 and h2 are the first two views of a sample, with D dimensions. Results in [0, 1]: `fraction`, the share; and
-    `isotropic`, its value for random directions, 1 - rank / D, with the projector's rank. At a `fraction` of 1, all
-    directions lie in the projector's null space. `fraction` is NaN if the views coincide up to rounding. The weights
-    must not change between updates. An update of N samples costs O(N D^2), `compute` O(D^2 P) for P outputs of the
-    projector.
+    h1 and h2 are the first two views of a sample, with D dimensions. Results in [0, 1]: `fraction` is the share.
+    `isotropic` is the share for random directions, 1 - rank / D, with the rank of the projector. At a `fraction` of 1,
+    all directions lie in the projector's null space. `fraction` is NaN if the views coincide up to rounding. The
+    weights must not change between updates. An update of N samples costs O(N D^2), `compute` O(D^2 P) for P outputs.
 
     Args:
-        tau: Threshold of the projector's singular values: directions below it belong to its null space.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        tau: The projector's null space has the directions with singular values below this threshold.
+        mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
     """
 
     section = "augmentations"
@@ -137,14 +136,14 @@ class NullSpaceFraction(Moments):
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
         super().__init__()
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
         self.projector = Standing()
 
     def update(self, h: Tensor, projector: nn.Module) -> None:  # type: ignore[override]
-        """Add h (V, N, D), V >= 2 views of N samples (only the first two are used), and the projector."""
-        projector_weight(projector)  # checks
+        """Add the projector and `h` (V, N, D) for V >= 2 views of N samples. Only the first two views are used."""
+        projector_weight(projector)  # checks that it is linear
         self.projector.hold(projector)
         self.add_differences(by_sample("h", h, views=2))
 
@@ -161,17 +160,17 @@ class NullSpaceFraction(Moments):
 class UnexplainedVariance(SampledRows):
     """Share of the displacements h2 - h* that a linear projector ignores (Cosentino et al. 2022, Eq. 10, Fig. 7).
 
-    h2 is the second view of a sample, with D dimensions. Its hardest negative h* is the view of another sample with the
-    most similar z, with P dimensions. Results in [0, 1]: `full`, the share outside the span of all directions of the
-    projector's weight; `tau`, the share outside the directions with singular values that reach the threshold; and their
-    values for random displacements, `full_isotropic` and `tau_isotropic`, 1 - rank / D. With fewer samples than D, the
-    results describe only these samples. All are NaN if all embeddings have the same direction. The weights must not
-    change between updates. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P + contrast_size D^2).
-    For non-linear projectors, use :class:`LocalUnexplainedVariance`.
+    h2 is the second view of a sample, with D dimensions. The hardest negative h* is the view of another sample with the
+    most similar z. The embeddings z have P dimensions. Results in [0, 1]: `full` is the share outside the span of all
+    directions of the projector's weight. `tau` uses only the directions with singular values that reach the threshold.
+    `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 - rank / D. With fewer samples than
+    D, the results describe only these samples. All results are NaN if all embeddings have the same direction. The
+    weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs
+    O(contrast_size^2 P + contrast_size D^2). For non-linear projectors, use :class:`LocalUnexplainedVariance`.
 
     Args:
         tau: Threshold of the singular values.
-        mode: Unit of `tau`: "absolute", "relative" to the largest, or "cumulative" share of the sum of squares.
+        mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
         contrast_size: Number of samples kept, >= 2. With more samples, negatives are harder.
         seed: Determines which samples are kept.
     """
@@ -208,14 +207,14 @@ class UnexplainedVariance(SampledRows):
         self, tau: float = 1e-2, mode: RankMode = "relative", contrast_size: int = 1024, seed: int = 0
     ) -> None:
         super().__init__(("h", "z"), contrast_size, seed)
-        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks both
+        singular_values_rank(torch.ones(1), tau, mode=mode)  # checks `tau` and `mode`
         self.tau = tau
         self.mode: RankMode = mode
         self.projector = Standing()
 
     def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
-        """Add h (V, N, D) and z (V, N, P), V >= 2 views of N samples, index (N,) and the projector."""
-        projector_weight(projector)  # checks
+        """Add `h` (V, N, D) and `z` (V, N, P) for V >= 2 views of N samples, `index` (N,) and the projector."""
+        projector_weight(projector)  # checks that it is linear
         self.projector.hold(projector)
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
@@ -233,8 +232,8 @@ class UnexplainedVariance(SampledRows):
 def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
     """Return the second view of each sample minus its hardest negative h*: (N, D), float64.
 
-    h* is a row of h (N, V, D): the view of another sample with the most similar z (N, V, P). All values are NaN, with a
-    warning, if all of z has one direction, all displacements are 0, or a value is not finite.
+    h* is the view, in `h` (N, V, D), of another sample with the most similar embedding in `z` (N, V, P). If all
+    embeddings have one direction, all displacements are 0 or a value is not finite, warn and return NaN.
     """
     h, z = h.double(), directions(metric, z)
     if not has_neighbors(metric, z):
@@ -247,13 +246,13 @@ def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
 
 
 def is_linear_projector(projector: nn.Module) -> bool:
-    """Return whether a module has exactly one `torch.nn.Linear`, and otherwise only containers, Identity or Dropout."""
+    """Return whether a module has one `torch.nn.Linear` and no other layers than Identity or Dropout."""
     acting = [m for m in projector.modules() if not any(m.children()) and not isinstance(m, nn.Identity | nn.Dropout)]
     return [isinstance(module, nn.Linear) for module in acting] == [True]
 
 
 def projector_weight(projector: nn.Module) -> Tensor:
-    """Return the weight W (D, P) of a linear projector z = W^T h + b, detached. Others raise a ValueError."""
+    """Return the weight W (D, P) of a linear projector z = W^T h + b, detached. For others, raise a ValueError."""
     if not is_linear_projector(projector):
         raise ValueError(
             f"Expected `projector` to be one torch.nn.Linear, but got {type(projector).__name__}, which has no single "

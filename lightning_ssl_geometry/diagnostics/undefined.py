@@ -26,7 +26,7 @@ def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor
 def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
     """Scale rows (..., P) to unit length in float64, without overflow. A row of 0 stays 0.
 
-    If all rows are 0 or a value is not finite, all results are NaN, and `metric` gives a warning about `name`.
+    If all rows are 0 or a value is not finite, return NaN and let `metric` warn about `name`.
     """
     rows = rows.double()
     if not rows.isfinite().all():

@@ -18,7 +18,7 @@ class ImageViews(nn.Module, ABC):
     """Base class of random views that depend only on the image and (seed, epoch, sample index, number of the view).
 
     Any module that is called with (image, index, epoch, mean, std) and returns V views can be used instead. It may
-    define `image_range`; the default is [0, 1]. The method `batch_entries` is called only on subclasses of this class.
+    define `image_range`. The default is [0, 1]. The method `batch_entries` is called only on subclasses of this class.
 
     Attributes:
         image_range: Smallest and largest value of floating-point images. None: the module checks its images itself.
@@ -27,9 +27,9 @@ class ImageViews(nn.Module, ABC):
     image_range: tuple[float, float] | None = (0.0, 1.0)
 
     def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-        """Return {key: entry} to add to a batch; by default {}. An entry is a tensor, or a tuple of V tensors.
+        """Return {key: entry} to add to a batch, by default {}. An entry is a tensor or a tuple of V tensors.
 
-        An entry replaces the batch's entry of the same key. `index` (N,) int64 is the position of each sample in its
+        An entry replaces the batch's entry with the same key. `index` (N,) int64 is the index of each sample in its
         data set. Images have `height` x `width` pixels.
         """
         return {}
@@ -43,7 +43,7 @@ class ImageViews(nn.Module, ABC):
         Args:
             image: (N, C, H, W), uint8, or floating point in [0, 1]. C = 1 or 3 if colours change, H = W for rotations.
             index: (N,) int64, the position of each sample in its data set.
-            epoch: Epoch of the training; the views differ between epochs.
+            epoch: Epoch of the training. The views differ between epochs.
             mean: (C,), subtracted from views in [0, 1]. None: 0.
             std: (C,), by which the views are then divided. None: 1.
 
@@ -77,7 +77,7 @@ class ImageViews(nn.Module, ABC):
 
 
 def batch_entries(views: nn.Module, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-    """Return `views.batch_entries(index, epoch, height, width)`; {} for modules that do not derive from ImageViews."""
+    """Return `views.batch_entries(index, epoch, height, width)`, or {} if `views` is no ImageViews."""
     return views.batch_entries(index, epoch, height, width) if isinstance(views, ImageViews) else {}
 
 

@@ -8,7 +8,7 @@ Three operations change a colour x by a factor f, with the luma :math:`y = 0.298
 
 The hue turns without conversion to HSV. :math:`M` and :math:`m` are the largest and the smallest channel of a colour.
 The hue is a position on a hexagon with 6 sides. Its signed distance k from pure red, in sides, has the sign of
-:math:`g - b` and the size :math:`|k| = (M - r + g - m + b - m) / (M - m)`. Each channel has the value
+:math:`g - b` and the magnitude :math:`|k| = (M - r + g - m + b - m) / (M - m)`. Each channel has the value
 :math:`m + (M - m) \, \mathrm{clamp}(2 - |k|, 0, 1)`, where k is the distance from the pure hue of this channel.
 """
 
@@ -37,7 +37,7 @@ _CONTRAST, _SATURATION, _HUE = 1, 2, 3
 
 
 def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
-    """Multiply images (N, C, H, W) in [0, 1] by `factor` (N,), >= 0, and clamp to [0, 1]; 1 changes nothing."""
+    """Multiply images (N, C, H, W) in [0, 1] by `factor` (N,), >= 0, and clamp the result to [0, 1]."""
     _check_factor(image, factor)
     return _on_planes(image, lambda x: x.mul(_per_sample(factor, x)).clamp(0, 1))
 
@@ -45,7 +45,7 @@ def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
 def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
     """Blend images (N, C, H, W) in [0, 1] with the mean of their luma, and clamp them to [0, 1].
 
-    `factor` (N,), >= 0, is the weight of each image: 0 gives the mean, 1 changes nothing.
+    `factor` (N,), >= 0, is the weight of each image. At 0, the result is the mean. At 1, nothing changes.
 
     >>> adjust_contrast(torch.tensor([0.0, 1.0]).view(1, 1, 1, 2), torch.tensor([0.5])).flatten().tolist()
     [0.25, 0.75]
@@ -57,7 +57,7 @@ def adjust_contrast(image: Tensor, factor: Tensor) -> Tensor:
 def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
     """Blend images (N, C, H, W) in [0, 1] with their luma, and clamp them to [0, 1].
 
-    `factor` (N,), >= 0, is the weight of each image: 0 gives the luma, 1 changes nothing.
+    `factor` (N,), >= 0, is the weight of each image. At 0, the result is the luma. At 1, nothing changes.
     """
     _check_factor(image, factor)
     if image.shape[1] == 1:
@@ -68,7 +68,7 @@ def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
 def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
     """Turn the hue of images (N, C, H, W) in [0, 1]. Saturation and value of HSV stay the same.
 
-    `shift` (N,), in [-0.5, 0.5], is the angle in turns: 0 changes nothing, 1/3 maps red to green.
+    `shift` (N,), in [-0.5, 0.5], is the angle in turns. A shift of 1/3 maps red to green.
 
     >>> red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
     >>> adjust_hue(red, torch.tensor([1 / 3])).round().flatten().tolist()
@@ -89,11 +89,11 @@ def grayscale(image: Tensor, gray: Tensor) -> Tensor:
 
 
 def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
-    """Adjust brightness, contrast, saturation and hue of each image, in its own order.
+    """Adjust brightness, contrast, saturation and hue of each image, in an order of its own.
 
     Args:
         image: (N, C, H, W), floating point in [0, 1], C = 1 or 3.
-        order: (N, 4) int64, each row the order of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
+        order: (N, 4) int64, each row a permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
         factor: (N, 4), the factors of brightness, contrast and saturation, >= 0, and the shift of the hue in turns.
     """
     check_image(image, color=True)
@@ -111,13 +111,13 @@ def color_jitter(image: Tensor, order: Tensor, factor: Tensor) -> Tensor:
 
 
 def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_place: bool = False) -> Tensor:
-    """Apply :func:`color_jitter` to images (C, N, H, W) with the hue at the same place in the order of all images.
+    """Apply :func:`color_jitter` to images (C, N, H, W). The hue changes at the same step for all images.
 
     Args:
         x: (C, N, H, W), floating point in [0, 1], C = 1 or 3.
         order: (N, 4), as for :func:`color_jitter`, with 3 (hue) in column `hue_at`.
         factor: (N, 4), as for :func:`color_jitter`.
-        hue_at: Place of the hue in the order: 0, 1, 2 or 3.
+        hue_at: Step of the hue: 0, 1, 2 or 3.
         in_place: Whether to overwrite x. This is faster but not differentiable.
     """
     strength = factor.gather(1, order)  # (N, 4), in the order of application
@@ -147,7 +147,7 @@ def _blend(reference: Tensor, x: Tensor, factor: Tensor, out: Tensor | None = No
 
 
 def _turn_hue(x: Tensor, shift: Tensor, out: Tensor | None = None) -> Tensor:
-    """Turn the hue of x (3, N, H, W) by `shift` (N, 1, 1) turns, with the formula at the top of this file."""
+    # the formula at the top of this file, for x (3, N, H, W) and a shift (N, 1, 1) in turns
     r, g, b = x
     high = torch.maximum(torch.maximum(r, g), b)
     low = torch.minimum(torch.minimum(r, g), b)
@@ -170,7 +170,7 @@ def _on_planes(image: Tensor, operation: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _planes(image: Tensor) -> Tensor:
-    """Return images (N, C, H, W) as (C, N, H, W), in at least float32: half precision is too coarse for hues."""
+    # half precision is too coarse for hues
     return image.to(torch.promote_types(image.dtype, torch.float32)).transpose(0, 1)
 
 

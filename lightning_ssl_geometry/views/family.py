@@ -41,7 +41,7 @@ class AugmentationFamily(nn.Module, ABC):
 
     @abstractmethod
     def extremes(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the exact minimum and maximum of each channel of all K views of images (N, C, H, W): two (N, K, C)."""
+        """Return the minimum and the maximum of each channel of each view: two tensors (N, K, C)."""
 
     def forward(self, image: Tensor, sample: Tensor, member: Tensor) -> Tensor:
         """Make M views. Each view is the result of one member for one image.
@@ -71,17 +71,16 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def empty(self, image: Tensor) -> Tensor:
-        """Return (N, K) bool for images (N, C, H, W): a view is empty if all of it has the image's darkest colour."""
+        """Return (N, K) bool: whether each view of images (N, C, H, W) has only the image's darkest colour."""
         lowest, highest = self.extremes(image)
         darkest = image.amin((2, 3)).unsqueeze(1)  # (N, 1, C)
         return ((lowest == darkest) & (highest == darkest)).all(2)
 
     def distinct(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """List the views of images (N, C, H, W) without repeating constant views (those with one colour).
+        """List the views of images (N, C, H, W), with equal one-coloured views only once.
 
-        Constant views of the same colour are listed once for the whole batch, other views always. Three int64 tensors
-        are returned: `sample` (U,) and `member` (U,), the arguments of :meth:`forward` for the U listed views; and
-        `inverse` (N, K), the place in the list of each of the K views of each image.
+        Three int64 tensors are returned. `sample` (U,) and `member` (U,) are the arguments of :meth:`forward` for the U
+        listed views. `inverse` (N, K) is the place in the list of each of the K views of each image.
         """
         sample, member, inverse = self._distinct(image, image.new_ones(len(image), len(self), dtype=torch.bool))
         return sample, member, inverse.view(len(image), len(self))
@@ -89,16 +88,14 @@ class AugmentationFamily(nn.Module, ABC):
     def integrate(
         self, network: Callable[[Tensor], Tensor], image: Tensor, weight: Tensor, chunk_size: int | None = None
     ) -> Tensor:
-        r"""Average a network's embeddings of all K views, with S weights per view, such as those of a policy.
+        r"""Average a network's embeddings of all K views, with S weights per view.
 
         .. math:: z_{s n} = \sum_{k=1}^K w_{s n k} \, h(T_k x_n)
 
-        A view is not embedded if all of its weights are 0. Images are processed in parts, so without gradients the
-        memory does not grow with N or K. In each part, equal constant views are embedded once, unless images need a
-        gradient.
+        A view is not embedded if all of its weights are 0. Without gradients, the memory does not grow with N or K.
 
         Args:
-            network: h, maps U views (U, C, h, w) to (U, D), each view independently (no batch statistics).
+            network: h. It maps U views (U, C, h, w) to (U, D), each view independently (no batch statistics).
             image: x, (N, C, H, W).
             weight: w, (S, N, K), floating point. The weights need not sum to 1.
             chunk_size: Largest number of views in a call of the network. None: 256 on the CPU, 8,192 on an accelerator.
@@ -136,9 +133,8 @@ class AugmentationFamily(nn.Module, ABC):
 
     @torch.no_grad()
     def _distinct(self, image: Tensor, wanted: Tensor, share: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """List, like :meth:`distinct`, the views marked in `wanted` (N, K); without `share`, repeat equal views."""
         lowest, highest = (value[wanted] for value in self.extremes(image))  # (M, C)
-        constant = (lowest == highest).all(1) & share
+        constant = (lowest == highest).all(1) & share  # the views listed once per colour
         kind, count = _kinds(lowest[constant])
         at = torch.arange(len(constant), device=image.device)
         ordered, order = kind.sort(stable=True)
@@ -153,8 +149,7 @@ class AugmentationFamily(nn.Module, ABC):
 class CropFamily(AugmentationFamily):
     """Square crops of square images at all positions of a regular grid, row by row from the upper left.
 
-    By default there are 17 x 17 = 289 crops, as in CRL-TAC. The buffer `corner` (K, 2) int64 holds their upper left
-    pixels.
+    By default, there are 289 crops, as in CRL-TAC. The buffer `corner` (K, 2) int64 holds their upper left pixels.
 
     Args:
         image_size: Height and width of the images, in pixels.
@@ -246,7 +241,7 @@ class QuarterTurnFamily(AugmentationFamily):
 
 
 def _kinds(value: Tensor) -> tuple[Tensor, int]:
-    """Number the different rows of `value` (M, C). Return the number of each row, (M,), and the count of numbers."""
+    # numbers the different rows of `value`
     kind = torch.zeros(len(value), dtype=torch.int64, device=value.device)
     for column in value.unbind(1):  # much faster than `unique(dim=0)`
         different, which = column.unique(return_inverse=True)

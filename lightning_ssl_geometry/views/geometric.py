@@ -23,7 +23,7 @@ from lightning_ssl_geometry.views.validation import check_image, height_width
 def resized_crop(
     image: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int | tuple[int, int]
 ) -> Tensor:
-    """Crop every image to its own box and resize the crop, as torchvision's `resized_crop(..., antialias=True)`.
+    """Crop every image to its own box and resize the crop, like torchvision's `resized_crop(..., antialias=True)`.
 
     Args:
         image: (N, C, H, W), floating point.
@@ -60,20 +60,20 @@ def resized_crop(
 
 
 def horizontal_flip(image: Tensor, flip: Tensor) -> Tensor:
-    """Mirror, left to right, the floating-point images (N, C, H, W) selected by the bool mask `flip` (N,)."""
+    """Mirror floating-point images (N, C, H, W) left to right where the bool mask `flip` (N,) is true."""
     check_image(image, flip=flip)
     return torch.where(flip.bool()[:, None, None, None], image.flip(-1), image)
 
 
 def gaussian_blur(image: Tensor, sigma: Tensor, kernel_size: int | tuple[int, int]) -> Tensor:
-    r"""Blur every image with its own Gaussian and a reflected border, as torchvision's `gaussian_blur`.
+    r"""Blur every image with its own Gaussian and a reflected border, like torchvision's `gaussian_blur`.
 
     Along each axis, the weights :math:`\propto \exp(-t^2 / 2 \sigma^2)` at :math:`|t| \le (k - 1) / 2` pixels sum to 1.
 
     Args:
-        image: (N, C, H, W), floating point; the result has the same shape and dtype.
+        image: (N, C, H, W), floating point. The result has the same shape and dtype.
         sigma: (N,) standard deviation, > 0, in pixels.
-        kernel_size: k in pixels, odd, at most twice the image's side minus 1. One number, or (height, width).
+        kernel_size: k in pixels, odd, at most 2 H - 1 and 2 W - 1. One number, or (height, width).
     """
     check_image(image, sigma=sigma)
     if not bool((sigma > 0).all()):
@@ -96,7 +96,7 @@ def resize_matrix(
     gain: float = 1.0,
     dtype: torch.dtype,
 ) -> Tensor:
-    r"""Return the matrices that crop one axis of images and resize the crops, bilinear and antialiased.
+    r"""Return matrices that crop one axis of images and resize the crops, with antialiased bilinear weights.
 
     With :math:`s = length / target`, output pixel i has its centre at :math:`c_i = (i + 1/2) \, s` in the crop. It is
     the mean of the crop's pixels j with weights :math:`\propto \max(0, 1 - |j + 1/2 - c_i| / \max(s, 1))`.
@@ -106,7 +106,7 @@ def resize_matrix(
         length: (N,), number of pixels of the crop.
         source: Number of pixels of the image.
         target: Number of pixels of the result.
-        flip: (N,), bool, whether to mirror the result. None: no result is mirrored.
+        flip: (N,), bool, whether to mirror the result. None: never.
         gain: Factor by which the matrix is multiplied.
         dtype: Dtype of the result.
 
@@ -161,7 +161,7 @@ def blur_matrix(
 
 
 def separable(image: Tensor, rows: Tensor, columns: Tensor, out: Tensor | None = None) -> Tensor:
-    r"""Return :math:`A x B^\top`, (C, N, h, w), for every channel x of every image and its matrices A and B.
+    r"""Return :math:`A x B^\top`, (C, N, h, w), for each channel x of each image, with the image's matrices A and B.
 
     Args:
         image: (N, C, H, W), floating point.
@@ -180,6 +180,5 @@ def separable(image: Tensor, rows: Tensor, columns: Tensor, out: Tensor | None =
 
 
 def _hat(x: Tensor, center: Tensor, height: float) -> Tensor:
-    """Return max(0, height - |x - center|), with few passes over the memory."""
     distance = torch.sub(x, center).abs_()
     return torch.rsub(distance, height).clamp_min_(0)

@@ -29,12 +29,11 @@ class GroupViews(ImageViews):
 
     The group element of a view depends only on (seed, epoch, sample index, number of the view). It is the same on every
     device and in every batch. The random numbers of one action do not depend on the other actions. Shifts, turns and
-    scale factors are uniformly distributed. If `index` is on the CPU, nothing waits for the GPU. Half-precision images
-    are computed in float32. The order is always scale, rotation, translation.
+    scale factors are uniformly distributed. The actions are applied in the order scale, rotation, translation.
 
     Args:
-        action: "translation" by whole pixels, "rotation" by quarter turns (square images), "scale" about the centre, or
-            several of them. None or an empty sequence: the views are the images.
+        action: "translation" (by whole pixels), "rotation" (by quarter turns, of square images), "scale" (about the
+            centre), or several of them. None or an empty sequence: the views are the images.
         num_views: V, the number of views of each image.
         max_shift: Largest translation in each direction, as a fraction of the image's side, in [0, 1].
         scale: Smallest and largest scale factor, > 0. Factors above 1 cut the border.
@@ -57,14 +56,14 @@ class GroupViews(ImageViews):
         self.num_views, self.max_shift, self.scale, self.seed = num_views, max_shift, scale, seed
 
     def batch_entries(self, index: Tensor, epoch: int, height: int, width: int) -> Batch:
-        """Return the group elements of the views as {"g": ...}; see :meth:`elements`."""
+        """Return {"g": the group elements of the views, from :meth:`elements`}."""
         return {"g": self.elements(index, epoch, height=height, width=width)}
 
     def elements(self, index: Tensor, epoch: int, height: int, width: int) -> tuple[Tensor, ...]:
         """Return the group elements of all views as V tensors (N, columns), float32, on the CPU.
 
-        The columns belong to the actions in this order: two for translation, pixels downwards and to the right; one for
-        rotation, quarter turns counter-clockwise from 0 to 3; and one for scale, the factor.
+        The actions have columns in this order. Translation has two, the pixels downwards and to the right. Rotation has
+        one, the counter-clockwise quarter turns from 0 to 3. Scale has one, the factor.
 
         Args:
             index: (N,) int64, the position of each sample in its data set.

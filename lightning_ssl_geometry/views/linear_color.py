@@ -1,14 +1,14 @@
 r"""Colour jitter and grayscale as one affine map of colours per sample, clamped once at the end.
 
-All operations are linear, unlike those of :mod:`lightning_ssl_geometry.views.color`: single operations do not clamp,
-and the hue turns by a rotation of the colour space about its gray axis. With the luma :math:`y = g^\top x`, the
-rotation R, and the factors b of brightness, c of contrast and s of saturation, a jitter in any order is
+Unlike in :mod:`lightning_ssl_geometry.views.color`, all operations are linear. Single operations do not clamp, and the
+hue turns by a rotation of the colour space about its gray axis. With the luma :math:`y = g^\top x`, the rotation R, and
+the factors b of brightness, c of contrast and s of saturation, a jitter in any order is
 
 .. math:: x' = M x + \mathbf 1 \, q^\top \bar x, \qquad
           M = b c \, (s R + (1 - s) \, \mathbf 1 l^\top), \qquad
           q = b (1 - c) \, p
 
-with the view's mean colour :math:`\bar x`. Only l and p depend on the order of the operations: :math:`l` is g if the
+with the view's mean colour :math:`\bar x`. Only l and p depend on the order of the operations. :math:`l` is g if the
 saturation changes before the hue, else :math:`R^\top g`. :math:`p^\top x` is the luma just before the contrast changes.
 """
 
@@ -57,10 +57,10 @@ def affine_color(
     r"""Return :math:`\mathrm{clamp}(M x + \mathbf 1 \, q^\top \bar x, 0, 1)`, normalised, for colours x.
 
     Args:
-        x: (C, N, H, W), floating point in [0, 1], C = 1 or 3; one channel is treated as three equal ones.
+        x: (C, N, H, W), floating point in [0, 1], C = 1 or 3. One channel is treated as three equal ones.
         m: M, (N, 3, 3).
         q: q, (N, 3), weights of the sample's mean colour :math:`\bar x`.
-        normalize: Mean to subtract and standard deviation to divide by afterwards, each (C,).
+        normalize: Mean and standard deviation of the normalisation, each (C,). None: no normalisation.
         out: (N, C, H, W), contiguous, for the result. None: a new tensor of this shape.
     """
     c, n, height, width = x.shape
@@ -79,8 +79,8 @@ def affine_color(
 
 
 def _rotation(shift: Tensor) -> Tensor:
-    """Return rotations (N, 3, 3) by `shift` (N, 1, 1) turns about the gray axis; 1/3 maps red to green."""
     angle = 2 * math.pi * shift
     eye = torch.eye(3, dtype=shift.dtype, device=shift.device)
     turn = torch.tensor([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]], dtype=shift.dtype, device=shift.device)
+    # about the gray axis
     return angle.cos() * (eye - 1 / 3) + angle.sin() * (turn / math.sqrt(3)) + 1 / 3

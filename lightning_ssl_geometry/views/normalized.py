@@ -18,7 +18,7 @@ class NormalizedViews(nn.Module):
     Args:
         mean: One finite number per channel, which was subtracted from images in [0, 1].
         std: One number > 0 per channel, by which the images were then divided.
-        views: Called with (image, index, epoch, mean, std); None: `SimCLRViews()`.
+        views: Called with (image, index, epoch, mean, std). None: `SimCLRViews()`.
     """
 
     image_range = None

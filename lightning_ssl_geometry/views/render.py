@@ -26,7 +26,7 @@ class ViewParameters(NamedTuple):
         width: (M,) int64, number of columns of the crop.
         flip: (M,) bool, whether the view is mirrored left to right.
         jitter: (M,) bool, whether the colours are jittered.
-        order: (M, 4) int64, each row the order of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
+        order: (M, 4) int64, each row a permutation of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue).
         factor: (M, 4), the factors of brightness, contrast and saturation, and the shift of the hue in turns.
         gray: (M,) bool, whether the view becomes gray.
         blur: (M,) bool, whether the view is blurred.
@@ -60,7 +60,7 @@ class RenderSettings(NamedTuple):
 
     Attributes:
         kernel_size: Odd height and width of the blur's kernel, in pixels.
-        normalize: Mean and standard deviation, each (C,), for the normalisation; None: no normalisation.
+        normalize: Mean and standard deviation, each (C,), for the normalisation. None: no normalisation.
         chunk_size: Number of views made at once.
     """
 
@@ -70,10 +70,10 @@ class RenderSettings(NamedTuple):
 
 
 def render_exact(image: Tensor, parameters: ViewParameters, out: Tensor, settings: RenderSettings) -> None:
-    """Write views with the results of torchvision's operations to `out`.
+    """Write views to `out` that equal the results of torchvision's operations.
 
     Args:
-        image: (N, C, H, W), uint8, or floating point in [0, 1]; C = 1 or 3 if colours change.
+        image: (N, C, H, W), uint8, or floating point in [0, 1]. C = 1 or 3 if colours change.
         parameters: Parameters of M views, on the CPU.
         out: (M, C, h, w), floating point, for the views. Its memory format is kept.
         settings: Kernel size of the blur, normalisation and chunk size.
@@ -100,7 +100,7 @@ def render_exact(image: Tensor, parameters: ViewParameters, out: Tensor, setting
 
 
 def render_fast(image: Tensor, parameters: ViewParameters, out: Tensor, settings: RenderSettings) -> None:
-    """Write views to `out`, with one affine map of colours per view. Arguments are those of :func:`render_exact`."""
+    """Write views to `out`, with one affine map of colours per view. For the arguments, see :func:`render_exact`."""
     kernel_size, normalize, chunk_size = settings
     dtype = _working_dtype(image)
     kernel = kernel_size if bool(parameters.blur.any()) else None
@@ -129,7 +129,6 @@ def _chunks(sizes: list[int], chunk_size: int) -> Iterator[tuple[int, slice]]:
 def _crop(
     image: Tensor, p: ViewParameters, size: torch.Size, kernel_size: tuple[int, int] | None, dtype: torch.dtype
 ) -> Tensor:
-    """Return n views (C, n, h, w) in [0, 1]: cropped, resized, flipped, and blurred unless `kernel_size` is None."""
     gain = 1.0 if image.is_floating_point() else 1 / 255
     rows = resize_matrix(p.top, p.height, source=image.shape[2], target=size[0], gain=gain, dtype=dtype)
     columns = resize_matrix(p.left, p.width, source=image.shape[3], target=size[1], flip=p.flip, dtype=dtype)

@@ -41,15 +41,15 @@ def sample_resized_crop(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Draw crops of random area and aspect ratio, as torchvision's RandomResizedCrop does.
+    """Draw crops of random area and aspect ratio, like torchvision's RandomResizedCrop.
 
     The area is uniform in `scale` x (H W), and width / height is log-uniform in `ratio`. Up to ten sizes are drawn, and
     the first that fits is placed uniformly. If none fits, the result is the largest central crop with an allowed ratio.
 
     Args:
         u: (N, 22), uniform on [0, 1).
-        height: H, of the image.
-        width: W, of the image.
+        height: Height H of the images.
+        width: Width W of the images.
         scale: Smallest and largest fraction of the image's area, in (0, 1].
         ratio: Smallest and largest width / height, > 0.
 
@@ -85,7 +85,7 @@ def sample_color_jitter(
     saturation: tuple[float, float],
     hue: tuple[float, float],
 ) -> tuple[Tensor, Tensor]:
-    """Draw the order and the factors of a colour jitter, as torchvision's ColorJitter does.
+    """Draw the order and the factors of a colour jitter, like torchvision's ColorJitter.
 
     Args:
         u: (N, 5), uniform on [0, 1).
@@ -95,8 +95,7 @@ def sample_color_jitter(
         hue: Range of the shift of the hue, in turns, within [-0.5, 0.5].
 
     Returns:
-        The order (N, 4) int64, each row a random order of 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue); and
-        (N, 4), the factors of brightness, contrast and saturation and the shift of the hue.
+        The order (N, 4) int64 and the factors (N, 4), as arguments of :func:`color_jitter`.
     """
     shaped(f"N, {JITTER_UNIFORMS}", u=u)
     check_range("[0, inf)", brightness=brightness, contrast=contrast, saturation=saturation)

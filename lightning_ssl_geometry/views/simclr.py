@@ -49,27 +49,26 @@ class SimCLRViews(ImageViews):
     """Random views of images: crop and resize, flip, colour jitter, grayscale and blur, on the device of the images.
 
     A view depends only on the image and (seed, epoch, sample index, number of the view), not on the rest of the batch.
-    The parameters are drawn on the CPU and are the same for every device. If `index` is on the CPU, nothing waits for
-    the GPU. Half-precision images are computed in float32. Matrix products follow `torch.set_float32_matmul_precision`:
-    on a CPU with bfloat16 products, "medium" changes views by up to 4/255.
+    The parameters are drawn on the CPU and are the same for every device. Half-precision images are computed in
+    float32. Matrix products follow `torch.set_float32_matmul_precision`.
 
     Args:
         size: Height and width of the views in pixels: one number for both, or two. None: the size of the images.
         strength: Preset of Table 2 of Cosentino et al. 2022: "small", "moderate" or "large".
         num_views: V, the number of views of each image.
-        blur: Probability of a Gaussian blur. The three presets have none.
+        blur: Probability of a Gaussian blur. The presets have no blur.
         color: "exact": the results of torchvision's operations. "fast": jitter and grayscale as one affine map per view
-            (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ on average by 0.3/255
-            (small), 1.4/255 (moderate) and 2.3/255 (large) from the exact views.
+            (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ by up to 2.3/255 on
+            average.
         seed: Seed of the parameters.
         chunk_size: Largest number of views made at once. None: 2^24 pixels on an accelerator, 112 x 32 x 32 on a CPU.
-        crop_scale: Smallest and largest fraction of the image's area in a crop, in (0, 1]. None: the preset's.
+        crop_scale: Smallest and largest share of the image's area in a crop, in (0, 1]. None: from the preset.
         crop_ratio: Smallest and largest width / height of a crop.
-        flip: Probability of a flip, left to right. None: the preset's.
-        jitter: Probability of a colour jitter. None: the preset's.
-        jitter_strength: s in [0, 2.5]: brightness, contrast and saturation are multiplied by factors uniform in [1 -
-            0.8 s, 1 + 0.8 s] (cut at 0), and hues shift by up to 0.2 s turns. None: the preset's.
-        grayscale: Probability of grayscale. None: the preset's.
+        flip: Probability of a flip, left to right. None: from the preset.
+        jitter: Probability of a colour jitter. None: from the preset.
+        jitter_strength: Strength s in [0, 2.5]. Brightness, contrast and saturation are multiplied by factors uniform
+            in [1 - 0.8 s, 1 + 0.8 s] (cut at 0), and hues shift by up to 0.2 s turns. None: from the preset.
+        grayscale: Probability of grayscale. None: from the preset.
         blur_sigma: Smallest and largest standard deviation of the blur, in pixels.
         blur_kernel: Side of the blur's kernel, odd. None: a tenth of the view's side, as in SimCLR, odd and at least 3.
         channels_last: Whether the views have the memory format channels last.
@@ -115,9 +114,9 @@ class SimCLRViews(ImageViews):
         self.channels_last = channels_last
 
     def draw(self, index: Tensor, epoch: int, height: int, width: int) -> ViewParameters:
-        """Return the parameters of V N views, on the CPU: the first view of all samples, then the second, and so on.
+        """Return the parameters of V N views, on the CPU, sorted by view and then by sample.
 
-        `index` (N,) int64 is the position of each sample in its data set. Images have `height` x `width` pixels.
+        `index` (N,) int64 is the index of each sample in its data set. Images have `height` x `width` pixels.
         """
         view = torch.arange(self.num_views).unsqueeze(1)
         u = counter_uniform(self.seed, epoch, index.cpu(), view, size=5 + JITTER_UNIFORMS + CROP_UNIFORMS).flatten(0, 1)

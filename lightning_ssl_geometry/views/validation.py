@@ -37,7 +37,7 @@ def height_width(name: str, size: object) -> tuple[int, int]:
 
 
 def check_range(interval: str, **arguments: tuple[float, float]) -> None:
-    """Check that arguments are ascending pairs (minimum, maximum) in an interval such as "(0, 1]", and finite."""
+    """Check that each argument is a finite, ascending pair (minimum, maximum) in an interval such as "(0, 1]"."""
     low, high = (float(bound) for bound in interval[1:-1].split(","))
     for name, value in arguments.items():
         if len(value) == 2:
