@@ -7,6 +7,7 @@ __all__ = [
     "inside",
     "integer",
     "integers",
+    "named",
     "one_of",
     "positive",
     "rows",
@@ -34,6 +35,22 @@ def integer(least: int, **arguments: object) -> None:
     for name, value in arguments.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             raise ValueError(f"Expected `{name}` to be an integer >= {least}, but got {value!r}.")
+
+
+def named(kind: type, **arguments: object) -> None:
+    """Raise a ValueError if an argument is not a dict whose values are instances of `kind`."""
+    for argument, held in arguments.items():
+        if not isinstance(held, Mapping):
+            raise ValueError(
+                f"Expected `{argument}` to be a dict of names and {kind.__name__}s, but got a {type(held).__name__}."
+            )
+        for name, value in held.items():
+            if not isinstance(value, kind):
+                got = f"of type {type(value).__name__}"
+                if isinstance(value, type):
+                    got = f"the class {value.__name__}"
+                    got += f": say {value.__name__}()" if issubclass(value, kind) else ""
+                raise ValueError(f"Expected `{argument}` to hold {kind.__name__}s, but {name!r} is {got}.")
 
 
 def positive(**arguments: float) -> None:

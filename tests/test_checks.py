@@ -21,6 +21,10 @@ _WRONG = [
     (lambda: checks.inside("(0, inf)", tau=0.0), "Expected `tau` > 0 and finite, but got 0.0."),
     (lambda: checks.inside("[0, inf)", tau=math.inf), "Expected `tau` >= 0 and finite, but got inf."),
     (lambda: checks.one_of(("a", "b"), mode="c"), "Expected `mode` to be one of ('a', 'b'), but got 'c'."),
+    (lambda: checks.named(int, k=[1]), "Expected `k` to be a dict of names and ints, but got a list."),
+    (lambda: checks.named(int, k={"a": int}), "Expected `k` to hold ints, but 'a' is the class int: say int()."),
+    (lambda: checks.named(int, k={"a": str}), "Expected `k` to hold ints, but 'a' is the class str."),
+    (lambda: checks.named(int, k={"a": "1"}), "Expected `k` to hold ints, but 'a' is of type str."),
     (lambda: checks.shaped("N, D", h=torch.ones(2)), "Expected `h` of shape (N, D), but got (2,)."),
     (
         lambda: checks.shaped("N, D", h=torch.ones(2, 3), z=torch.ones(2, 4)),
@@ -63,5 +67,6 @@ def test_what_fits_passes():
     checks.shaped("V, N, 2", {"N": 3}, z=torch.ones(2, 3, 2))
     checks.shaped("D, D", x=torch.ones(2, 2))
     checks.rows(2, h=torch.ones(2))
+    checks.named(int, k={"a": 1})
     checks.integers(label=torch.ones(2, dtype=torch.uint8))
     checks.finite(none=torch.ones(0))

@@ -10,6 +10,7 @@ from typing import Any, Unpack, get_args
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -21,11 +22,12 @@ from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, valida
 from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.names import check_name
 from lightning_ssl_geometry.callbacks.order import callbacks_of
-from lightning_ssl_geometry.callbacks.quantities_file import meaning
+from lightning_ssl_geometry.callbacks.quantities_file import meaning, misnamed
 from lightning_ssl_geometry.callbacks.readout import Readout, Seen
+from lightning_ssl_geometry.callbacks.rehearsal import diagnostic_named
 from lightning_ssl_geometry.callbacks.run_callback import run_files
 from lightning_ssl_geometry.callbacks.stage import StageCallback
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import at_least, named, one_of
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.diagnostic import preferred
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
@@ -77,9 +79,10 @@ class GeometryMonitor(StageCallback):
         seen: Stage -> number of samples on all ranks and number of views, for the latest results.
 
     Raises:
-        ValueError: If an argument is out of range, `rename` names an unknown argument, or a name has a path separator.
-            Before training, if a diagnostic lacks an input, a submodule in `taps` does not exist or is never called,
-            shapes do not match, or a name is logged twice.
+        ValueError: If `diagnostics` is not a dict of Metrics, an argument is out of range, `rename` names an unknown
+            argument, or a name has a path separator. Before training, if a diagnostic lacks an input, a submodule in
+            `taps` does not exist or is never called, a name in `taps` or `batch_keys` is misspelt, shapes do not match,
+            or a name is logged twice.
     """
 
     @by_position(
@@ -110,6 +113,7 @@ class GeometryMonitor(StageCallback):
         self._standard = diagnostics is None
         if diagnostics is None:
             diagnostics, rename = standard_diagnostics(), STANDARD_RENAME | (rename or {})
+        named(Metric, diagnostics=diagnostics)
         check_name("diagnostics", *diagnostics)
         check_name("name", *([] if name is None else [name]))
         check_rename(diagnostics, rename or {})
@@ -150,12 +154,13 @@ class GeometryMonitor(StageCallback):
             kept = {name: metrics.get(name) or copy.deepcopy(self._diagnostics[name]) for name in self._diagnostics}
             self._metrics[each] = {name: metric for name, metric in kept.items() if name in wanted}
         _refuse_twins(trainer)
-        _refuse_unread(trainer)
+        _refuse_misspelt(trainer)
 
     def _begin_run(self, files: ArrayFiles | None) -> None:
         self._files = files
         self._probe_loader: Any = None
         self._spaces: dict[tuple[str, str], tuple[str, int | None]] = {}
+        self._told: set[str] = set()  # diagnostics whose descriptions and results have different names
         self._refused: set[str] = set()  # names that another callback logs with another meaning
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -196,15 +201,18 @@ class GeometryMonitor(StageCallback):
         for name, metric in self._metrics[stage].items():  # type: ignore[index]
             trial = copy.deepcopy(metric).to(device)
             trial.distributed_available_fn = lambda: False  # this rank's batch alone
-            feed(trial, observation, self._renamed(metric, name, observation), name=name, stage=stage)
-            names.add(name)
+            rename = self._require(metric, name, observation, stage=stage)
             computed: Any = {}
-            with suppress(Exception):  # one batch may be too little to compute from
-                computed = trial.compute()
-            found = by_key(computed)
-            self._refuse_equal(name, named := {result_name(name, key) for key in found} - {name}, names)
-            names |= named
+            with diagnostic_named(name, metric):
+                self._feed(trial, observation, rename, name=name, stage=stage)
+                with suppress(Exception):  # one batch may be too little to compute from
+                    computed = trial.compute()
+                found = by_key(computed)
+            names.add(name)
+            self._refuse_equal(name, results := {result_name(name, key) for key in found} - {name}, names)
+            names |= results
             entries |= self._meanings(stage, name, found)
+            self._tell_misnamed(name, found)
         self.check(entries)
         return {self._logged(stage, name) for name in names}
 
@@ -236,8 +244,8 @@ class GeometryMonitor(StageCallback):
             if self.failures.failed(stage, name):
                 continue
             with self.failures.caught(trainer, self.title, stage, diagnostic=name):
-                rename = self._renamed(metric, name, observation)
-                feed(metric, observation, rename, name=name, stage=stage)
+                rename = self._require(metric, name, observation, stage=stage)
+                self._feed(metric, observation, rename, name=name, stage=stage)
                 if (stage, name) not in self._spaces:
                     self._spaces[stage, name] = _space(space_of(metric, rename, observation), observation)
         self.failures.prove(stage)
@@ -249,6 +257,28 @@ class GeometryMonitor(StageCallback):
     def _renamed(self, metric: Metric, name: str, observation: Mapping[str, Any]) -> dict[str, str]:
         preferences = {argument: what for argument, what in preferred(metric).items() if what in observation}
         return preferences | self._rename.get(name, {})
+
+    def _require(self, metric: Metric, name: str, observation: Mapping[str, Any], *, stage: str) -> dict[str, str]:
+        rename = self._renamed(metric, name, observation)
+        for argument, parameter in inspect.signature(metric.update).parameters.items():
+            if parameter.default is inspect.Parameter.empty:
+                self.observer.require(rename.get(argument, argument), observation, stage)
+        return rename
+
+    def _feed(
+        self, metric: Metric, observation: Mapping[str, Any], rename: dict[str, str], *, name: str, stage: str
+    ) -> None:
+        try:
+            feed(metric, observation, rename, name=name, stage=stage)
+        except ValueError as error:
+            if where := self.observer.tapped(error):
+                raise ValueError(f"{error}{where}") from error
+            raise
+
+    def _tell_misnamed(self, name: str, results: Iterable[str]) -> None:
+        if name not in self._told and (message := misnamed(self._diagnostics[name], results)):
+            self._told.add(name)
+            rank_zero_warn(message)
 
     def _names(self) -> list[str]:
         return [self._logged(stage, name) for stage, metrics in self._metrics.items() for name in metrics]
@@ -277,7 +307,10 @@ class GeometryMonitor(StageCallback):
     def _declare(self, stage: Stage, found: Mapping[str, Mapping[str, Tensor]], trainer: L.Trainer) -> None:
         entries: dict[str, Declared] = {}
         for name, results in found.items():
-            said = {} if self.failures.failed(stage, name) else self._meanings(stage, name, results)
+            said = {}
+            if not self.failures.failed(stage, name):
+                said = self._meanings(stage, name, results)
+                self._tell_misnamed(name, results)
             for logged, entry in said.items():
                 if logged in self._refused:
                     continue
@@ -339,7 +372,7 @@ def _refuse_twins(trainer: L.Trainer) -> None:
                 )
 
 
-def _refuse_unread(trainer: L.Trainer) -> None:
+def _refuse_misspelt(trainer: L.Trainer) -> None:
     monitors = callbacks_of(trainer, GeometryMonitor)
     metrics = [
         (metric, each._renamed(metric, name, SAMPLE_AXIS))
@@ -352,12 +385,15 @@ def _refuse_unread(trainer: L.Trainer) -> None:
         for argument in inspect.signature(metric.update).parameters
     }
     for monitor in monitors:
-        for key in monitor.observer.reader.batch_keys:
-            name = key.rpartition("/")[2]
-            if name not in read | SAMPLE_AXIS.keys():
+        taps = monitor.observer.taps
+        given = [("taps", name) for name in (taps.taps if taps else ())]
+        given += [("batch_keys", key.rpartition("/")[2]) for key in monitor.observer.reader.batch_keys]
+        for argument, name in given:
+            likely = near(name, read | set(SAMPLE_AXIS))
+            if likely and name not in read | SAMPLE_AXIS.keys():
                 raise ValueError(
-                    f"Expected `batch_keys` of {monitor.title} to name what a diagnostic observes, but none observes "
-                    f"{name!r}.{near(name, read | set(SAMPLE_AXIS))}"
+                    f"Expected `{argument}` of {monitor.title} to name what a diagnostic observes, but none observes "
+                    f"{name!r}.{likely}"
                 )
 
 

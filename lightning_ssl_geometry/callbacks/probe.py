@@ -180,8 +180,9 @@ class Probe(StageCallback):
         missing = [name for name in ("h", "label") if name not in observation]
         if missing:
             raise ValueError(
-                f"Expected `{missing[0]}` for {type(self).__name__}, but the step has only "
-                f"{', '.join(sorted(observation)) or 'nothing'}. Return it, or name it in `taps` or `batch_keys`."
+                f"Expected `{missing[0]}` for {type(self).__name__}, but the step has "
+                f"{'only ' + ', '.join(sorted(observation)) if observation else 'nothing to observe'}. "
+                "Return it, or name it in `taps` or `batch_keys`."
             )
         label = class_numbers("label", observation["label"])
         if check and len(label):  # this waits for the GPU

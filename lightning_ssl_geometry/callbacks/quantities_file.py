@@ -1,8 +1,8 @@
 """The file `geometry/quantities.json`, which describes all results of a run."""
 
-__all__ = ["NAME", "QuantitiesFile", "host_entries", "meaning", "meanings"]
+__all__ = ["NAME", "QuantitiesFile", "host_entries", "meaning", "meanings", "misnamed"]
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.files import set_aside
 from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, resumed, undeclared, written
+from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import space_of
 from lightning_ssl_geometry.quantity import Quantity, declared
 
@@ -153,6 +154,23 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
     own = space_of(thing, {}) if isinstance(thing, Metric) else space
     renamed = space not in ("", own)
     return _entry(type(thing), known, quantity, section="other", part=part, space=space, width=width, renamed=renamed)
+
+
+def misnamed(thing: object, results: Iterable[str]) -> str:
+    """Return a message if `thing` describes a result that is not in `results`, and does not describe one that is.
+
+    A misspelt key has both effects. A description alone has no message, as a Metric may return a result only sometimes.
+    """
+    quantities = getattr(thing, "quantities", None)
+    if not isinstance(quantities, Mapping):
+        return ""
+    found = {key: declared(quantities, key) for key in results}
+    unknown = [key for key, entry in found.items() if entry is None]
+    unused = [key for key in quantities if key not in {entry[0] for entry in found.values() if entry}]
+    if not (unknown and unused):
+        return ""
+    said, hints = ", ".join(map(repr, unused)), "".join(near(key, unknown) for key in unused)
+    return f"`{type(thing).__name__}.quantities` declares {said}, which `compute` did not return.{hints}"
 
 
 def meanings(thing: object, names: Mapping[str, str], section: str = "other", part: str = "") -> dict[str, Declared]:

@@ -1,6 +1,20 @@
 """Find labels, images and views in the batches of any data set, and make views of images."""
 
-__all__ = ["STAGES", "BatchKeys", "Place", "augmented", "class_numbers", "near", "numbers", "place", "stage_keys"]
+__all__ = [
+    "STAGES",
+    "BatchKeys",
+    "Place",
+    "augmented",
+    "class_numbers",
+    "contents",
+    "image_place",
+    "in_short",
+    "near",
+    "numbers",
+    "place",
+    "stage_keys",
+    "views_place",
+]
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -15,6 +29,7 @@ from lightning_ssl_geometry.views import image_range
 Place = str | int
 BatchKeys = dict[str, Place | list[Place]]
 STAGES = ("train", "val", "test", "probe")
+_MOST = 6
 
 
 def stage_keys(batch_keys: BatchKeys, stage: str) -> BatchKeys:
@@ -38,10 +53,60 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
     if isinstance(key, Sequence) and not isinstance(key, str):
         return [place(batch, each, name) for each in key]
     if isinstance(key, int) or (isinstance(batch, Mapping) and key in batch):
-        return _item(batch, key, name, whole=key)
+        return _item(batch, key, f"{name}={key!r}", batch=batch)
+    held = batch
     for part in key.split("."):
-        batch = _item(batch, part if isinstance(batch, Mapping) or not part.isdecimal() else int(part), name, whole=key)
-    return batch
+        number = part.isdecimal() and not isinstance(held, Mapping)
+        held = _item(held, int(part) if number else part, f"{name}={key!r}", batch=batch)
+    return held
+
+
+def contents(batch: Any) -> str:
+    """Return a sentence on what a batch holds at its keys or positions.
+
+    >>> contents(([torch.ones(4, 3), torch.ones(4, 3)], torch.arange(4), ("a", "b", "c", "d")))
+    'The batch has 0: a list of 2 tensors (4, 3); 1: int64 (4,); 2: a tuple of str.'
+    """
+    parts = _parts(batch)
+    if not parts:
+        return f"The batch is {in_short(batch)}."
+    said = [f"{key!r}: {in_short(part)}" for key, part in list(parts.items())[:_MOST]]
+    more = [f"{len(parts) - _MOST} more"] if len(parts) > _MOST else []
+    return f"The batch has {'; '.join(said + more)}."
+
+
+def in_short(part: Any) -> str:
+    """Return what a part of a batch is, in a few words.
+
+    >>> in_short({"image": torch.ones(4, 3), "label": torch.arange(4)})
+    "a dict of 'image', 'label'"
+    """
+    kind = type(part).__name__
+    if isinstance(part, Tensor):
+        return f"{_dtype(part)} {tuple(part.shape)}"
+    if isinstance(part, Mapping) and part:
+        return f"a {kind} of {', '.join(map(repr, list(part)[:_MOST]))}{', ...' if len(part) > _MOST else ''}"
+    if not isinstance(part, Sequence) or isinstance(part, str) or not part:
+        return f"one {kind}"
+    if not _are_tensors(part):
+        return f"a {kind} of {type(part[0]).__name__}"
+    shapes = list(dict.fromkeys(str(tuple(each.shape)) for each in part))
+    return f"a {kind} of {len(part)} tensors {shapes[0]}{' and others' if len(shapes) > 1 else ''}"
+
+
+def views_place(batch: Any) -> Place | list[Place] | None:
+    """Return the place in a batch where views may be: a list of tensors, or two tensors of one shape. None: nowhere.
+
+    >>> views_place((torch.ones(4, 3), torch.ones(4, 3), torch.arange(4)))
+    [0, 1]
+    """
+    shapes: dict[tuple[int, ...], list[Place]] = {}
+    for key, part in _parts(batch).items():
+        if _are_tensors(part):
+            return key
+        if isinstance(part, Tensor) and part.ndim > 1:
+            shapes.setdefault(tuple(part.shape), []).append(key)
+    return next((found[:2] for found in shapes.values() if len(found) > 1), None)
 
 
 def near(name: object, known: Iterable[object]) -> str:
@@ -50,8 +115,9 @@ def near(name: object, known: Iterable[object]) -> str:
     >>> near("lable", ["image", "label", 3])
     ' Near: `label`.'
     """
-    found = get_close_matches(str(name), [each for each in known if isinstance(each, str)], n=1)
-    return f" Near: `{found[0]}`." if found else ""
+    names = {each.lower(): each for each in known if isinstance(each, str)}
+    found = get_close_matches(str(name).lower(), names, n=1)
+    return f" Near: `{names[found[0]]}`." if found else ""
 
 
 def class_numbers(name: str, label: Any) -> Tensor:
@@ -88,13 +154,35 @@ def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor,
     return augment(image, index, 0)
 
 
-def _item(holder: Any, part: Place, name: str, whole: Place) -> Any:
+def image_place(batch: Any) -> Place | None:
+    """Return the place in a batch where images may be: the first tensor with two or more axes. None: nowhere."""
+    return next((key for key, part in _parts(batch).items() if isinstance(part, Tensor) and part.ndim > 1), None)
+
+
+def _item(holder: Any, part: Place, given: str, batch: Any) -> Any:
     try:
         return holder[part]
     except (KeyError, IndexError, TypeError) as error:
         if isinstance(holder, Mapping):
             places = ", ".join(map(repr, holder)) + "." + near(part, holder)
+        elif isinstance(holder, Sequence):
+            places = f"{len(holder)} positions." + (" Name a position." if isinstance(part, str) else "")
         else:
-            places = f"{len(holder)} positions" if isinstance(holder, Sequence) else f"a {type(holder).__name__}"
-            places += "."
-        raise ValueError(f"Expected `batch_keys` {name}={whole!r} to be in the batch, which has {places}") from error
+            places = f"a {type(holder).__name__}."
+        raise ValueError(
+            f"Expected `batch_keys` {given} to be in the batch, which has {places} {contents(batch)}"
+        ) from error
+
+
+def _parts(batch: Any) -> dict[Any, Any]:
+    if isinstance(batch, Mapping):
+        return dict(batch)
+    return dict(enumerate(batch)) if isinstance(batch, Sequence) and not isinstance(batch, str) else {}
+
+
+def _are_tensors(part: Any) -> bool:
+    return isinstance(part, Sequence) and len(part) > 0 and all(isinstance(each, Tensor) for each in part)
+
+
+def _dtype(part: Tensor) -> str:
+    return str(part.dtype).removeprefix("torch.")

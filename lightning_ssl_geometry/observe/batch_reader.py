@@ -2,6 +2,7 @@
 
 __all__ = ["BatchReader", "with_clean"]
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,18 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.observe.batch_keys import STAGES, BatchKeys, augmented, numbers, place, stage_keys
+from lightning_ssl_geometry.observe.batch_keys import (
+    STAGES,
+    BatchKeys,
+    Place,
+    augmented,
+    contents,
+    image_place,
+    numbers,
+    place,
+    stage_keys,
+    views_place,
+)
 
 
 class BatchReader:
@@ -62,36 +74,45 @@ class BatchReader:
         """Whether `batch_keys`, or the batch itself, has an entry "views"."""
         return "views" in self._places(batch, stage)
 
-    def views(self, batch: Any, stage: str, other: str = 'or "image" beside `augment`') -> Sequence[Tensor]:
+    def views(self, batch: Any, stage: str, beside: str = " beside `augment`") -> Sequence[Tensor]:
         """Return the list of V views (N, ...) of a batch of N samples.
 
-        Raises a ValueError if the batch has no list of tensors as its views. The message ends with the text `other`.
+        Raises a ValueError if the batch has no list of tensors as its views. The message suggests to name the views in
+        `batch_keys`, or the images. `beside` says what images need besides.
         """
-        try:
-            found = place(batch, stage_keys(self.batch_keys, stage).get("views", "views"), "views")
-        except ValueError as error:
-            where = '`batch_keys={"views": [0, 1]}`'
-            if isinstance(batch, Tensor):
-                raise ValueError(
-                    f"Expected the views of each sample, but the batch is one tensor, of shape {tuple(batch.shape)}. "
-                    f"Let the data set return a pair (view 1, view 2), and say {where}."
-                ) from error
-            raise ValueError(f"{error} Say where the views are, such as {where}, {other}.") from error
-        if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
-            hint = " Let the data set return a list of views, not one tensor." if isinstance(found, Tensor) else ""
+        if isinstance(batch, Tensor) and "views" not in stage_keys(self.batch_keys, stage):
             raise ValueError(
-                f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}.{hint}"
+                f"Expected the views of each sample, but the batch is one tensor, of shape {tuple(batch.shape)}. "
+                'Let the data set return a pair (view 1, view 2), and say `batch_keys={"views": [0, 1]}`.'
+            )
+        found = self._named(batch, stage, "views", what=f"the views are, or the images{beside}")
+        if not isinstance(found, Sequence) or not all(isinstance(view, Tensor) for view in found):
+            likely = views_place(batch)
+            hint = "Let the data set return a list of views, not one tensor. " if isinstance(found, Tensor) else ""
+            hint = hint if likely is None else f"Say {_example('views', likely)}. "
+            raise ValueError(
+                f"Expected `batch_keys` views to be a list of tensors, but got {type(found).__name__}. "
+                f"{hint}{contents(batch)}"
             )
         return found
 
     def image(self, batch: Any, stage: str) -> Any:
         """Return the images of a batch. Raises a ValueError if there are none."""
-        return place(batch, stage_keys(self.batch_keys, stage).get("image", "image"), "image")
+        return self._named(batch, stage, "image", what="the images are")
 
     def augmented(self, image: Tensor, index: Tensor) -> Sequence[Tensor]:
         """Make views of images (N, C, H, W). The sample indices (N,) seed the random augmentations."""
         assert self.augment is not None
         return augmented(self.augment, image, index)
+
+    def _named(self, batch: Any, stage: str, name: str, what: str) -> Any:
+        keys = stage_keys(self.batch_keys, stage)
+        if name in keys or (isinstance(batch, Mapping) and name in batch):
+            return place(batch, keys.get(name, name), name)
+        raise ValueError(
+            f"Expected `batch_keys` to say where {what}{_such_as(batch, name)}, but got "
+            f"{', '.join(map(repr, keys)) or 'none'}. {contents(batch)}"
+        )
 
     def _places(self, batch: Any, stage: str) -> BatchKeys:
         own = {name: name for name in self.names if isinstance(batch, Mapping) and name in batch}
@@ -103,3 +124,14 @@ def with_clean(observation: dict[str, Any]) -> dict[str, Any]:
     if "h_image" in observation or not {"image", "encoder"} <= observation.keys():
         return observation
     return observation | {"h_image": observation["encoder"](observation["image"]).flatten(1)}
+
+
+def _such_as(batch: Any, name: str) -> str:
+    views, image = views_place(batch) if name == "views" else None, image_place(batch)
+    if views is None and image is None:
+        return ""
+    return ", such as " + (_example("image", image) if views is None else _example("views", views))
+
+
+def _example(name: str, where: Place | list[Place] | None) -> str:
+    return f'`batch_keys={{"{name}": {json.dumps(where, default=str)}}}`'

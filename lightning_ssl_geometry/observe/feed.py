@@ -31,9 +31,9 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
             wanted[argument] = class_numbers(what, known) if argument in _CLASSES and known is not None else known
         elif parameter.default is inspect.Parameter.empty:
             raise ValueError(
-                f"Expected `{what}` for the diagnostic {name!r}, but the {stage} step has only "
-                f"{', '.join(sorted(observation)) or 'nothing'}. Return it from the step, name it in `taps`, "
-                "`batch_keys` or `rename`, or leave the diagnostic out of `diagnostics`."
+                f"Expected `{what}` for the diagnostic {name!r}, but the {stage} step has "
+                f"{'only ' + ', '.join(sorted(observation)) if observation else 'nothing to observe'}. Return it from "
+                "the step, name it in `taps`, `batch_keys` or `rename`, or leave the diagnostic out of `diagnostics`."
             )
     metric.update(**wanted)
 

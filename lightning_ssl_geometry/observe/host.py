@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.deprecation import deprecated
-from lightning_ssl_geometry.observe.batch_keys import BatchKeys
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys, contents, in_short, stage_keys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
 from lightning_ssl_geometry.observe.taps import Taps, ViewLayout
 from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
+
+_TAPPED = ("h", "z", "fibers", "encoder", "projector")
+_STEPS = {"train": "training", "val": "validation"}
 
 
 class NotFiniteError(ValueError):
@@ -50,8 +53,8 @@ class Host:
         batch_keys: Name -> place in the batch. A place is a key, a position, a dotted path ("views.0.image"), or a list
             of these. "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in
             {"label": 1, "val/label": "label"}. If a batch lacks a place, the first batch of the stage raises an error.
-            A missing place of "views" is an error only where views are read. A name that no diagnostic observes is an
-            error before training.
+            A missing place of "views" is an error only where views are read. A name that
+            looks like a misspelt one is an error before training.
         augment: Makes two views of the batch's images if batches have no views. It is called with (image, index,
             epoch). Examples are :class:`lightning_ssl_geometry.views.SimCLRViews`, for images in [0, 1], and
             :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, in
@@ -92,6 +95,7 @@ class Observer:
         self.finite = finite
         self.taps = Taps(host.taps, host.view_layout) if host.taps else None
         self.reader = BatchReader(host.batch_keys, host.augment)
+        self._untapped: tuple[str, list[str]] | None = None  # class and submodules of a host that only taps can show
 
     @property
     def augment(self) -> nn.Module | None:
@@ -102,11 +106,29 @@ class Observer:
         """Register forward hooks on the submodules that `taps` names. Raises a ValueError if one does not exist."""
         if self.taps:
             self.taps.attach(host)
+        foreign = not (self.taps or hasattr(host, "observe"))
+        self._untapped = (type(host).__name__, [name for name, _ in host.named_children()]) if foreign else None
 
     def detach(self) -> None:
         """Remove the forward hooks."""
         if self.taps:
             self.taps.detach()
+
+    def require(self, name: str, observation: Mapping[str, Any], stage: str) -> None:
+        """Raise a ValueError if the step of a module of another package has no h and z, and `name` needs `taps`."""
+        if self._untapped and name in _TAPPED and not {name, "h", "z"} & observation.keys():
+            host, children = self._untapped
+            raise ValueError(
+                f"Expected `taps` for {host}, whose {_STEPS.get(stage, stage)} step returns none of h, z: name its "
+                f'submodules, such as `taps={{"h": ..., "z": ...}}`. It has {", ".join(children) or "none"}.'
+            )
+
+    def tapped(self, error: Exception) -> str:
+        """Return where the module that an error is about stands in `taps`, and which linear layers there are.
+
+        Returns "" if the error is not about a module in `taps`.
+        """
+        return self.taps.place_of(str(error)) if self.taps else ""
 
     def open(self) -> None:
         """Start to record the outputs of the hooked submodules."""
@@ -141,7 +163,8 @@ class Observer:
                     f"at step {trainer.global_step} (epoch {trainer.current_epoch})."
                 )
         if spaces:
-            n, device = self._shared_size(observation, spaces), next(iter(spaces.values())).device
+            n = self._shared_size(observation, spaces, batch=batch, keys=stage_keys(self.reader.batch_keys, stage))
+            device = next(iter(spaces.values())).device
             if "index" not in observation:
                 observation["index"] = self.reader.numbers(n, trainer, stage, device=device)
                 self.reader.count(n, stage)
@@ -185,9 +208,11 @@ class Observer:
             return self.reader.views(batch, stage)
         if not self.reader.has_views(batch, stage) and "image" in (named := self.reader.read(batch, stage)):
             return [named["image"]]
-        return self.reader.views(batch, stage, 'or "image"')
+        return self.reader.views(batch, stage, beside="")
 
-    def _shared_size(self, observation: dict[str, Any], spaces: dict[str, Tensor]) -> int:
+    def _shared_size(
+        self, observation: dict[str, Any], spaces: dict[str, Tensor], *, batch: Any, keys: BatchKeys
+    ) -> int:
         shapes = {name: tuple(value.shape[:2]) for name, value in spaces.items()}
         if len(set(shapes.values())) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")
@@ -196,5 +221,12 @@ class Observer:
             if observation.get(name) is not None and (rows := len(observation[name])) != n:
                 one_call = self.taps and self.taps.view_layout == "calls" and n == 2 * rows
                 hint = " One call on both views is `view_layout='halves'` or `'interleaved'`." if one_call else ""
-                raise ValueError(f"Expected `{name}` with {n} rows, as h and z have, but got {rows}.{hint}")
+                whole = f" {contents(batch)}" if name in keys else ""
+                if isinstance(observation[name], Tensor):
+                    raise ValueError(f"Expected `{name}` with {n} rows, as h and z have, but got {rows}.{hint}{whole}")
+                where = f"`batch_keys` {name}={keys[name]!r}" if name in keys else f"`{name}`"
+                got = in_short(observation[name])
+                raise ValueError(
+                    f"Expected {where} to be a tensor with {n} rows, as h and z have, but got {got}.{whole}"
+                )
         return n

@@ -13,6 +13,7 @@ from lightning_ssl_geometry.introspection import submodule
 
 ViewLayout = Literal["calls", "halves", "interleaved"]
 _MODULES = ("encoder", "projector")
+_MOST = 6
 _NO_FORWARD = "LightningModule.forward"  # by name, for the packages lightning and pytorch_lightning
 
 
@@ -33,12 +34,15 @@ class Taps:
         self._sources: dict[str, nn.Module] = {}
         self._caught: dict[str, list[Tensor]] = {}
         self._handles: list[Any] = []
+        self._linear: list[str] = []
         self._open = False
         self._count = 2
         self._own_pass = False
 
     def attach(self, host: nn.Module) -> None:
         """Register the hooks on submodules of `host`. Raises a ValueError if a path in `taps` is no submodule."""
+        named = host.named_modules(remove_duplicate=False)
+        self._linear = [path.replace("_orig_mod.", "") for path, each in named if isinstance(each, nn.Linear)]
         self.detach()  # attach before the first forward pass: a compiled module ignores later hooks
         for name, path in self.taps.items():
             module = submodule(host, path, argument="taps", given=f"{name}={path!r}")
@@ -107,6 +111,22 @@ class Taps:
                 self._pass("z", h)
         else:
             host(x)
+
+    def place_of(self, message: str) -> str:
+        """Return the paths of the modules in `taps` that a message names in backticks, in sentences, or "".
+
+        If the message is about linear layers, their paths inside the module, or else in the model, are added.
+        """
+        said = ""
+        for name, path in self.taps.items():
+            if name in self._modules and f"`{name}`" in message:
+                said += f" `taps` has {name}={path!r}." + (self._linear_layers(path) if "Linear" in message else "")
+        return said
+
+    def _linear_layers(self, path: str) -> str:
+        inside = [each for each in self._linear if each == path or each.startswith(f"{path}.")]
+        found = (inside or self._linear)[:_MOST]
+        return f" Linear layers {'inside of it' if inside else 'elsewhere'}: {', '.join(found) or 'none'}."
 
     def _pass(self, name: str, x: Tensor, after: str = "") -> Tensor:
         try:

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
 from lightning_ssl_geometry.diagnostics import EffectiveRank
+from lightning_ssl_geometry.observe.batch_keys import contents
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.views import SimCLRViews
 
@@ -92,9 +93,16 @@ def test_the_batches_of_a_stage_may_differ(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"label": "lable"}, "label='lable' to be in the batch, which has 'image', 'label'. Near: `label`.$"),
-        ({"label": "zebra"}, "label='zebra' to be in the batch, which has 'image', 'label'.$"),
-        ({"val/label": "labell", "label": "meta"}, "stage 'val', .* label='labell' .* Near: `label`.$"),
+        (
+            {"label": "lable"},
+            "label='lable' to be in the batch, which has 'image', 'label'. Near: `label`. The batch has 'i",
+        ),
+        (
+            {"label": "zebra"},
+            r"label='zebra' to be in the batch, which has 'image', 'label'. The batch has 'image': float32 \(8, 6\); "
+            r"'label': int64 \(8,\).$",
+        ),
+        ({"val/label": "labell", "label": "meta"}, "stage 'val', .* label='labell' .* Near: `label`. The batch"),
     ],
 )
 def test_a_misspelt_place_is_answered_with_the_near_one(tmp_path, keys, message):
@@ -116,7 +124,8 @@ def test_a_misspelt_place_is_answered_with_the_near_one(tmp_path, keys, message)
         (
             [[torch.randn(6)] * 2 for _ in range(16)],
             {"h": "trunk"},
-            r"which has 2 positions. Say where the views are, such as `batch_keys={\"views\": \[0, 1\]}`, or \"image",
+            r"Expected `batch_keys` to say where the views are, or the images beside `augment`, such as "
+            r"`batch_keys={\"views\": \[0, 1\]}`, but got none. The batch has 0: float32 \(8, 6\); 1: f",
         ),
         (torch.randn(16, 6), None, "Expected `taps` for OneTensor, which is not of this package, .* which of its sub"),
     ],
@@ -129,6 +138,43 @@ def test_missing_views_are_asked_for(tmp_path, samples, taps, message):
     monitor = GeometryMonitor({"rank": EffectiveRank()}, stages=["probe"], taps=taps)
     with pytest.raises(ValueError, match=message):
         quiet(tmp_path, callbacks=[monitor]).fit(OneTensor(), batches, batches)
+
+
+LIGHTLY = [([torch.randn(6)] * 2, place % 2, "name") for place in range(16)]
+HOLDS = r" The batch has 0: a list of 2 tensors \(8, 6\); 1: int64 \(8,\); 2: a tuple of str.$"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"views": 1}, 'views to be a list of tensors, but got Tensor. Say `batch_keys={"views": 0}`.'),
+        ({"views": 0, "label": 3}, "label=3 to be in the batch, which has 3 positions."),
+        ({"label": 1}, "where the views are, .*, such as `batch_keys={\"views\": 0}`, but got 'label'."),
+        (
+            {"views": 0, "label": 0},
+            r"Expected `batch_keys` label=0 to be a tensor with 8 rows, as h and z have, but got a list of 2 tensors "
+            r"\(8, 6\).",
+        ),
+    ],
+)
+def test_a_wrong_place_is_answered_with_what_the_batch_holds(tmp_path, keys, message):
+    class Lightly(OneImageInValidation):
+        training_step = validation_step = lambda self, batch, batch_idx: None
+
+    batches = DataLoader(LIGHTLY, batch_size=8)
+    monitor = GeometryMonitor({"rank": EffectiveRank()}, stages=["probe"], taps={"h": "trunk"}, batch_keys=keys)
+    with pytest.raises(ValueError, match=message + HOLDS):
+        quiet(tmp_path, callbacks=[monitor]).fit(Lightly(), batches, batches)
+
+
+def test_a_batch_is_said_in_short():
+    batch = {"views": [{"image": torch.ones(2, 3)}], "crops": (torch.ones(2), torch.ones(3)), "id": 5, "meta": {"a": 1}}
+    said = contents(batch | {name: [] for name in "abcd"})
+    assert said == (
+        "The batch has 'views': a list of dict; 'crops': a tuple of 2 tensors (2,) and others; 'id': one int; "
+        "'meta': a dict of 'a'; 'a': one list; 'b': one list; 2 more."
+    )
+    assert contents(torch.ones(2, 3)) == "The batch is float32 (2, 3)."
 
 
 def test_a_host_without_validation_is_scored_on_the_set_it_leaves_aside(tmp_path):
@@ -154,8 +200,19 @@ def test_a_host_without_validation_is_scored_on_the_set_it_leaves_aside(tmp_path
         ({"batch_keys": PAIR | {"label": 7}}, "label=7 to be in the batch, which has 3 positions"),
         ({"batch_keys": PAIR | {"label": "2.x"}}, r"label='2.x' to be in the batch, which has a Tensor"),
         ({"batch_keys": PAIR | {"label": "meta.x"}}, r"label='meta.x' to be in the batch, which has 3 positions"),
-        ({"batch_keys": {"views": 0}}, "views to be a list of tensors, but got Tensor"),
-        ({"batch_keys": {}}, "views='views' to be in the batch, which has 3 positions"),
+        (
+            {"batch_keys": {"views": 0}},
+            r"views to be a list of tensors, but got Tensor. Say `batch_keys={\"views\": \[0, 1\]}`. The batch has 0: ",
+        ),
+        (
+            {"batch_keys": {"views": "image"}},
+            r"views='image' to be in the batch, which has 3 positions. Name a position. The batch has 0: float32 ",
+        ),
+        ({"batch_keys": {}}, r"where the views are, .* such as `batch_keys={\"views\": \[0, 1\]}`, but got none. The "),
+        (
+            {"batch_keys": {"label": 2}, "augment": SimCLRViews()},
+            r"where the images are, such as `batch_keys={\"image\": 0}`, but got 'label'. The batch has 0: float32",
+        ),
         ({"batch_keys": {"image": 0}, "augment": SimCLRViews()}, r"in \[0, 1\] for `augment`, but got values from -"),
         ({"batch_keys": {"image": 4}, "augment": SimCLRViews()}, "image=4 to be in the batch, which has 3 positions"),
     ],

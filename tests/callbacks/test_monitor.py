@@ -185,6 +185,15 @@ def test_a_set_that_does_not_divide_counts_each_sample_once(tmp_path, two_proces
         ({"probe_every_n_epochs": 0}, "`probe_every_n_epochs` >= 1, but got 0"),
         ({"rename": {"x": {}}}, "`rename` to name one of .*, but got 'x'"),
         ({"view_layout": "x"}, "`view_layout` to be one of"),
+        (
+            {"diagnostics": {"a": Alignment}},
+            r"^Expected `diagnostics` to hold Metrics, but 'a' is the class Alignment: say Alignment\(\).$",
+        ),
+        ({"diagnostics": {"a": nn.Identity()}}, "`diagnostics` to hold Metrics, but 'a' is of type Identity.$"),
+        (
+            {"diagnostics": [Alignment()]},
+            "^Expected `diagnostics` to be a dict of names and Metrics, but got a list.$",
+        ),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -199,7 +208,20 @@ def test_bad_arguments(arguments, message):
             {"taps": {"h": "trunk"}},
             "Expected `z` for the diagnostic 'effective_rank_z', but the val step has only h, in",
         ),
-        ({"taps": None}, "Expected `h` for the diagnostic 'effective_rank_h', but the val step has only nothing"),
+        (
+            {"taps": None},
+            "before the first step: Expected `taps` for PlainHost, whose validation step returns none of h, z: name "
+            'its submodules, such as `taps={"h": ..., "z": ...}`. It has trunk, head.$',
+        ),
+        (
+            {"taps": None, "diagnostics": {"mean": MeanMetric()}},
+            "Expected `value` for the diagnostic 'mean', but the val step has nothing to observe. Return it",
+        ),
+        (
+            {"taps": TAPS | {"H": "trunk"}},
+            "`taps` of GeometryMonitor to name what a diagnostic observes, but none observes 'H'. Near: `h`.$",
+        ),
+        ({"taps": TAPS | {"zebra": "trunk"}}, "`taps` .* none observes 'zebra'.$"),
         ({"taps": TAPS | {"h": "torso"}}, "taps` to name submodules of PlainHost, but got h='torso'"),
         ({"batch_keys": {"label": 5}}, "`batch_keys` label=5 to be in the batch, which has 3 positions"),
         (

@@ -24,7 +24,7 @@ from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.quantity import Paper, Quantity
 from lightning_ssl_geometry.report import read_run, write_report
 
-TAPS = {"h": "trunk", "z": "head", "projector": "head", "own": "trunk.0"}
+TAPS = {"h": "trunk", "z": "head", "projector": "head"}
 KEYS = {"label": 2, "views": [0, 1]}
 SPREAD = Quantity(title="Spread", low="Rows are alike.", high="Rows differ.", paper=Paper("A 2024", "B"), unit="units")
 FIRST = Quantity(title="First layers", low="Small.", high="Large.", parts=True)
@@ -121,7 +121,9 @@ def manifest(folder):
 
 
 def monitor(diagnostics, rename=None, stages=("val",), **arguments):
-    return GeometryMonitor(diagnostics, rename, stages, every_n_steps=1, taps=TAPS, batch_keys=KEYS, **arguments)
+    return GeometryMonitor(
+        diagnostics, rename, stages, every_n_steps=1, batch_keys=KEYS, **({"taps": TAPS} | arguments)
+    )
 
 
 def probe(**arguments):
@@ -143,7 +145,7 @@ def test_results_have_their_meanings_and_the_spaces_that_were_handed_over(tmp_pa
     found |= {"w": UnexplainedVariance(), "error": MeanSquaredError(), "mean": MeanMetric()}
     rename = {"b": {"h": "z"}, "c": {"h": "own"}, "error": {"preds": "z", "target": "z"}}
     rename |= {"mean": {"value": "h", "weight": "nothing"}}
-    trainer = fit(tmp_path, monitor(found, rename, ("val", "test")))
+    trainer = fit(tmp_path, monitor(found, rename, ("val", "test"), taps=TAPS | {"own": "trunk.0"}))
     found = manifest(tmp_path)
     about = {"section": "ranks", "diagnostic": "Spread", "space": "h", "width": 10}
     assert found["val/mine_value"] == Declared(quantity=SPREAD, key="value", **about)
@@ -261,6 +263,25 @@ def test_quantities_of_another_kind_are_an_error_before_the_first_step(tmp_path,
 
     with pytest.raises(ValueError, match="before the first step: Expected `quantities` of Wrong to map keys"):
         fit(tmp_path, monitor({"mine": Wrong()}))
+
+
+def test_a_declared_key_that_no_result_has_is_named_once(tmp_path):
+    class Misspelt(Spread):
+        quantities: ClassVar[dict[str, Quantity]] = {"vlaue": SPREAD, "layer": FIRST}
+
+    class Sometimes(Spread):
+        quantities: ClassVar[dict[str, Quantity]] = {"value": SPREAD, "coarse": SPREAD, "layer": FIRST}
+
+        def compute(self):
+            return {"value": self.total}
+
+    said = r"^`Misspelt.quantities` declares 'vlaue', which `compute` did not return. Near: `value`.$"
+    with pytest.warns(UserWarning, match=said) as warned:
+        fit(tmp_path / "a", monitor({"mine": Misspelt()}, stages=("train", "val")), max_epochs=2)
+    assert len([each for each in warned if "Misspelt" in str(each.message)]) == 1
+    with pytest.warns(UserWarning, match=said):  # without a rehearsal, at the first readout
+        quiet(tmp_path / "b", callbacks=[monitor({"mine": Misspelt()})]).validate(PlainHost(), loader(), verbose=False)
+    fit(tmp_path / "c", monitor({"mine": Sometimes(), "other": Spread(late=True)}))  # warnings are errors here
 
 
 def test_what_two_callbacks_mean_by_one_name_is_one_thing(tmp_path):

@@ -8,9 +8,16 @@ import torch
 from hosts import HalvesHost, PlainHost, loader, pairs, quiet
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torchmetrics import MeanMetric
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
-from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LabelAgreement
+from lightning_ssl_geometry.diagnostics import (
+    Alignment,
+    EffectiveRank,
+    LabelAgreement,
+    NullSpaceFraction,
+    ProjectorRank,
+)
 
 TAPS = {"h": "trunk", "z": "head", "projector": "head"}
 RANK = {"rank": EffectiveRank()}
@@ -197,8 +204,58 @@ def test_labels_that_are_no_class_numbers(tmp_path, probe, make, match):
 
 def test_labels_of_a_diagnostic_are_checked_too(tmp_path):
     monitor = GeometryMonitor({"labels": LabelAgreement()}, taps=TAPS, batch_keys={"label": 2}, stages=["train"])
-    match = "GeometryMonitor, stage 'train', before the first step: .*`label` as class numbers.* but got a tuple of str"
+    match = (
+        r"GeometryMonitor, diagnostic 'labels' \(LabelAgreement\), stage 'train', before the first step: "
+        "Expected `label` as class numbers.* but got a tuple of str"
+    )
     refused(tmp_path, PlainHost(), monitor, train=labelled(lambda label: "cat"), match=match)
+
+
+def test_an_error_of_a_diagnostic_names_it(tmp_path):
+    class Product(MeanMetric):
+        def update(self, h):
+            super().update(h[0] @ h[0])
+
+    class Text(MeanMetric):
+        def update(self, h):
+            super().update(h)
+
+        def compute(self):
+            return {"mean": "high"}
+
+    for metric, match in (
+        (
+            Product(),
+            r"GeometryMonitor, diagnostic 'a' \(Product\), stage 'val', before the first step: RuntimeError: mm",
+        ),
+        (
+            Text(),
+            r"diagnostic 'a' \(Text\), stage 'val', before the first step: Expected `mean` of `compute` to be a ten",
+        ),
+    ):
+        refused(tmp_path, PlainHost(), GeometryMonitor({"a": metric}, taps=TAPS), match=match)
+
+
+class Activation(PlainHost):
+    """Its projector begins with a layer that is not linear."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Sequential(nn.Sequential(nn.Tanh()), nn.Linear(10, 4))
+
+
+@pytest.mark.parametrize(
+    ("metric", "projector", "match"),
+    [
+        (ProjectorRank, "head.0", "to hold a torch.nn.Linear, but got Sequential. `taps` has projector='head.0'. "
+         "Linear layers elsewhere: trunk.0, head.1.$"),
+        (NullSpaceFraction, "head", "to be one torch.nn.Linear, .* `taps` has projector='head'. "
+         "Linear layers inside of it: head.1.$"),
+    ],
+)  # fmt: skip
+def test_a_projector_without_its_linear_layer_is_told_where_linear_layers_are(tmp_path, metric, projector, match):
+    monitor = GeometryMonitor({"a": metric()}, taps={"h": "trunk", "projector": projector})
+    refused(tmp_path, Activation(), monitor, match=match)
 
 
 def test_a_name_that_the_host_logs_too(tmp_path):

@@ -137,10 +137,10 @@ def test_probes_take_an_image_where_there_are_no_views(tmp_path):
 @pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
 def test_batches_without_views_are_told_what_to_name(tmp_path):
     probe = KNNProbe(num_classes=2, taps={"h": "trunk"}, batch_keys={"label": 1})
-    with pytest.raises(ValueError, match=r'where the views are, such as .*, or "image"'):
+    with pytest.raises(ValueError, match=r'the views are, or the images, such as `batch_keys={"image": 0}`, but got'):
         quiet(tmp_path, callbacks=[probe]).fit(Supervised(), images(), images(seed=1))
     monitor = GeometryMonitor({"rank": EffectiveRank()}, stages=["probe"], taps=TAPS, batch_keys={"label": 1})
-    with pytest.raises(ValueError, match=r'where the views are, such as .*, or "image" beside `augment`'):
+    with pytest.raises(ValueError, match=r"where the views are, or the images beside `augment`, such as .*got 'label'"):
         quiet(tmp_path, callbacks=[monitor]).fit(Supervised(), images(), images(seed=1))
 
 
