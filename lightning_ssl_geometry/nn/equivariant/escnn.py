@@ -84,9 +84,9 @@ class EscnnCNN(EscnnBackbone):
     statistics of BatchNorm are over the batch, space and the rotations of a field. The filters are escnn's steerable
     filters, limited in frequency.
 
-    Equivariance to rotations by multiples of 90 degrees is exact (up to rounding) for square images of suitable size. H
-    - 1 must be a multiple of the product of the strides. An example is MNIST padded to 29 x 29 pixels, which gives H' =
-      8. For other angles and sizes, equivariance is approximate.
+    Equivariance to rotations by multiples of 90 degrees is exact (up to rounding) for square images of suitable size.
+    The size less 1 must be a multiple of the product of the strides. For example, MNIST padded to 29 x 29 pixels gives
+    H' = 8. For other angles and sizes, equivariance is approximate.
 
     Args:
         in_channels: C_in.
