@@ -1,8 +1,8 @@
 """Exchange tensors between the processes (ranks) of a distributed run. With one process, nothing is exchanged.
 
-:func:`gather` and the reductions have gradients. A gradient is that of the sum of all ranks' losses.
-DistributedDataParallel then divides it by the number of ranks. If every rank computes the same global loss, the result
-is exactly the gradient of this loss.
+:func:`gather` and the reductions have gradients. They are gradients of the sum of all ranks' losses.
+DistributedDataParallel then divides them by the number of ranks. If every rank computes the same global loss, the
+result is exactly the gradient of this loss.
 
 All ranks must call these functions in the same order. A tensor must require a gradient on all ranks or on none.
 """

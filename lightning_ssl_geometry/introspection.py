@@ -58,7 +58,7 @@ def layer_outputs(
 
     >>> import torch
     >>> with layer_outputs(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), ["0"]) as run:
-    ... print({name: z.shape for name, z in run(torch.ones(1, 3)).items()})
+    ...     print({name: z.shape for name, z in run(torch.ones(1, 3)).items()})
     {'0': torch.Size([1, 2])}
     """
     if layers is None:

@@ -142,8 +142,7 @@ class Quantity:
         percent: Whether to show the value in percent.
         chart: Axes shared with other results. None: axes of its own.
         label: Name of the result's line on a shared chart.
-        baseline: Whether the value is what another result has for data without structure. It is drawn as a grey dotted
-            line.
+        baseline: Whether the result is a value for data without structure. It is then drawn as a grey dotted line.
         picture: How the result is drawn. None: a scalar as "line", (K,) as "profile", (A, B) as "matrix".
         xlabel: Label of the horizontal axis of a profile.
         remark: A sentence about this run. Names in braces stand for other results of the diagnostic, such as "Fitted to

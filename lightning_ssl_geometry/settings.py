@@ -25,7 +25,7 @@ def passed_on(function: _Function) -> _Function:
 
     >>> from typing import TypedDict, Unpack
     >>> class Settings(TypedDict, total=False):
-    ... width: float
+    ...     width: float
     >>> @passed_on
     ... def area(height: float, **settings: Unpack[Settings]) -> float: ...
     >>> area.__annotations__["settings"]
@@ -44,8 +44,8 @@ def names_its_class(constructor: _Function) -> _Function:
     Python's own error may name the constructor of a parent, or of a part of the object.
 
     >>> class Base:
-    ... @names_its_class
-    ... def __init__(self, width=1.0): ...
+    ...     @names_its_class
+    ...     def __init__(self, width=1.0): ...
     >>> class Square(Base): ...
     >>> Square(widht=2.0)
     Traceback (most recent call last):

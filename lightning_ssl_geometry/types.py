@@ -18,8 +18,8 @@ class Batch(TypedDict, total=False):
     """A batch on the training device.
 
     Attributes:
-        views: V tensors (N, C, H, W), the normalised, augmented views. Synthetic data: (N, D), anchors and positives.
-        image: (N, C, H, W), the normalised samples without augmentation. Synthetic data: (N, D), the anchors.
+        views: V tensors (N, C, H, W), the normalised, augmented views. Synthetic data has anchors and positives (N, D).
+        image: (N, C, H, W), the normalised samples without augmentation. Synthetic data has anchors (N, D).
         label: (N,) integers, the classes.
         coarse_label: (N,) integers, the superclasses of CIFAR-100.
         index: (N,) integers, the position of each sample in its data set.
@@ -41,9 +41,9 @@ class Batch(TypedDict, total=False):
 
 
 class Observation(TypedDict, total=False):
-    """The result of a step, from which diagnostics compute. All tensors except `loss` are detached.
+    """The result of a step, which diagnostics read. All tensors except `loss` are detached.
 
-    The keys `label`, `coarse_label`, `index`, `box`, `latent` and `content` are those of :class:`Batch`.
+    `label`, `coarse_label`, `index`, `box`, `latent` and `content` are the same as in :class:`Batch`.
 
     Attributes:
         loss: The loss, a scalar.
@@ -53,7 +53,7 @@ class Observation(TypedDict, total=False):
         image: The samples without augmentation. Only in evaluation.
         h_image: (N, D) representations of `image`.
         z_image: (N, P) embeddings of `image`. Only for some methods.
-        fibers: (V, N, b C) inputs of the projector if they are not h, with b = `base_size` of HSSLModule.
+        fibers: (V, N, b C) inputs of the projector if they are not h. b is the `base_size` of HSSLModule.
         encoder: The module that maps an image to h.
         projector: The module that maps h or fibers to z.
         feature_extractor: The module that maps an image to an equivariant feature map (N, C, |G|, H, W) for a group G.

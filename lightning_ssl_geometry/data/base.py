@@ -34,8 +34,8 @@ class Images(NamedTuple):
 
     Attributes:
         image: uint8 (M, C, H, W), M images.
-        label: int64 (M,); None for a data set without labels.
-        coarse_label: int64 (M,), the superclasses; None if the data set has none.
+        label: int64 (M,). None: the data set has no labels.
+        coarse_label: int64 (M,), the superclasses. None: the data set has no superclasses.
         rows: int64 (N,), positions of this set's images among the M images. None: all images belong to the set.
         box: Integers (M, 4), the cell of each image in a larger black image: top, left, bottom and right in pixels.
             Bottom and right are exclusive. `mean` and `std` include the black pixels. None: images are not placed.

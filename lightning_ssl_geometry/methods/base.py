@@ -125,9 +125,8 @@ class SSLModule(L.LightningModule):
         """Build the module from `kwargs`, and load the weights of a checkpoint.
 
         `kwargs` are arguments of the module, and must contain the networks. Missing arguments are taken from the
-        checkpoint if their values are plain, such as numbers. By default, no code from the checkpoint is run. With
-        `weights_only=False`, it may be run, so use this for trusted files only. The other arguments are those of
-        Lightning.
+        checkpoint if their values are plain, such as numbers. Use `weights_only=False` for trusted files only, as it
+        can run code from the file. The other arguments are those of Lightning.
         """
         if weights_only is not False:
             weights_only = True  # Lightning's default for a URL is False

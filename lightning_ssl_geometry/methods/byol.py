@@ -1,7 +1,7 @@
 r"""BYOL: Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning (Grill et al. 2020).
 
 There are two networks of the same architecture (backbone and projector), online and target. The online network and a
-predictor learn to predict, from one view of an image, the target's embedding of the other view. The target has no
+predictor get one view of an image. They learn to predict the target's embedding of the other view. The target has no
 gradient. Its weights xi are a moving average of the online weights theta, updated after each step (Eq. 1):
 
 .. math:: \xi \leftarrow \tau_k\, \xi + (1 - \tau_k)\, \theta
@@ -47,7 +47,7 @@ class BYOLModule(SSLModule):
         projector: Maps h (N, D) to z (N, P).
         predictor: Maps z (N, P) to a prediction (N, P). In the paper, its architecture is the projector's.
         momentum: tau at the first step, in [0, 1].
-        final_momentum: tau at the end of the run, in [0, 1]; 1 in the paper.
+        final_momentum: tau at the end of the run, in [0, 1]. The paper uses 1.
         loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar. None: the paper's loss.
         **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 

@@ -9,8 +9,8 @@ loss is Eq. 3:
     {\sum_{k \neq i} \sum_{j, l} \exp(sim(h(z_i(g_j^{-1} g_0)), h(z_k(g_l^{-1} g_0))) / \tau)}
 
 Here i and k are images, and g_1 and g_2 move the base space. The h of this formula is the argument `projector`, not the
-representation. The paper prints z_k(g_k^-1 g_0) in the denominator, but sums over l in Appendix C, Eq. 6. The positive
-pairs depend on `mode`:
+representation. In the denominator, the paper prints g_k in place of g_l. The index l is that of its Appendix C, Eq. 6.
+The positive pairs depend on `mode`:
 
 - "h-ssl": two base spaces of view 1, drawn independently for each sample (Appendix B).
 - "a-ssl": one base space in view 1 and in view 2 (Eq. 2).
@@ -62,8 +62,8 @@ class HSSLModule(SSLModule):
             denominator (Eq. 2 and 3). The negatives are both bundles of every other sample.
         base_size: b, the number of group elements in a base space.
         max_distance: Largest squared distance between the two base spaces of a positive pair, in steps along the axes,
-            >= 1. The second base space is drawn uniformly from those within this distance of the first, and may equal
-            the first. None: both are drawn independently.
+            >= 1. The second base space is drawn uniformly from all base spaces within this distance of the first. It
+            may equal the first. None: both are drawn independently.
         wrap_distance: Whether the distance along a cyclic axis is measured in the shorter direction.
         circular: Whether rows and columns are cyclic axes, as for a backbone with circular padding.
         group_shape: (S, R), the numbers of scales and orientations on the group axis. None: the backbone's own.

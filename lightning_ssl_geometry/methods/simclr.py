@@ -1,7 +1,7 @@
 """SimCLR: A Simple Framework for Contrastive Learning of Visual Representations (Chen et al. 2020).
 
 Backbone and projector embed two random views of each image. The loss InfoNCE (NT-Xent) pulls the two embeddings of an
-image together, and pushes those of different images apart. Cosentino et al. (Toward a Geometrical Understanding of
+image together, and pushes embeddings of different images apart. Cosentino et al. (Toward a Geometrical Understanding of
 Self-supervised Contrastive Learning, 2022) study SimCLR with a linear projector and inverse temperature 2.
 """
 

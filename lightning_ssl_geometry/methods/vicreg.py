@@ -23,7 +23,7 @@ class VICRegModule(TwoViewModule):
     """VICReg. The default loss has the official weights 25, 25 and 1.
 
     Variance and covariance are computed over the samples of all processes. There must be at least two samples. A
-    covariance matrix has P^2 entries for P dimensions. In Bardes et al. 2022, the projector is `MLPProjector(D, 8192,
+    covariance matrix has P^2 entries for P dimensions. Bardes et al. 2022 use the projector `MLPProjector(D, 8192,
     8192, depth=3)`.
     """
 

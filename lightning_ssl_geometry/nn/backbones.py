@@ -17,7 +17,8 @@ class SmallCNN(nn.Sequential):
     Args:
         in_channels: C.
         width: Channels of the first convolution. The others have 2, 4 and 8 times as many.
-        norm: "batch" or "group" (8 groups, no batch statistics; `width` must be a multiple of 8).
+        norm: "batch" or "group". "group" has 8 groups and no batch statistics. It needs a `width` that is a multiple of
+            8.
 
     Raises:
         ValueError: If an argument is out of range.

@@ -23,8 +23,9 @@ class ResNet(nn.Module):
         depth: 18, 34 or 50.
         in_channels: C.
         stem: "cifar": a 3x3 convolution without pooling, SimCLR's stem for 32 x 32 images. "stride": the same with
-            stride 2, which takes a quarter of the time. "imagenet": a 7x7 convolution with stride 2, and max pooling.
-        norm: "batch" or "group" (8 groups, no batch statistics; `width` must be a multiple of 8).
+            stride 2. "imagenet": a 7x7 convolution with stride 2, and max pooling.
+        norm: "batch" or "group". "group" has 8 groups and no batch statistics. It needs a `width` that is a multiple of
+            8.
         width: Channels of the stem and of the first stage. The next stages have 2, 4 and 8 times as many.
 
     Attributes:

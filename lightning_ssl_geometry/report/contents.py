@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Reading:
-    """A number on the page of a model that was diagnosed without training, with its meaning."""
+    """A number and its meaning, on the page of a model that was diagnosed without training."""
 
     name: str
     value: str
@@ -64,7 +64,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Made:
-    """The settings of a run: a table of names and values, and the text of config.yaml."""
+    """The settings of a run, as a table of names and values, and as the text of config.yaml."""
 
     name: str
     rows: Mapping[str, str]

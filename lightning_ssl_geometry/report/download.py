@@ -1,4 +1,4 @@
-"""CSV files inside an HTML page. Links save them, without a script or a server."""
+"""Links in an HTML page that save tables as CSV files, without a script or a server."""
 
 __all__ = ["Numbers", "Saved", "layer_numbers", "listed", "saved", "series_numbers"]
 
@@ -19,7 +19,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Numbers:
-    """A table. Rows that are shorter than the header end in empty cells."""
+    """A table. A row that is shorter than the header is filled with empty cells."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str | float]]
@@ -27,7 +27,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Saved:
-    """A link that saves a table as the file `file`. Only every `thinned`-th row is in the file."""
+    """A link that saves every `thinned`-th row of a table as the CSV file `file`."""
 
     file: str
     address: str
@@ -37,8 +37,8 @@ class Saved:
 def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
     """Make a link that saves a table as a CSV file of at most `most` characters. Rows are omitted if needed.
 
-    Texts that a spreadsheet could read as a formula begin with an apostrophe. In the file name, special characters
-    become `_`.
+    A text that a spreadsheet could read as a formula gets an apostrophe at its start. Special characters of `name`
+    become `_` in the file name.
 
     >>> saved("loss", Numbers(["step", "loss"], [[1, 0.5]]))
     Saved(file='loss.csv', address='data:text/csv;charset=utf-8,step,loss%0A1,0.5%0A', thinned=1)
@@ -52,7 +52,7 @@ def saved(name: str, numbers: Numbers, most: int = _MOST) -> Saved:
 
 
 def listed(header: Sequence[str], parts: Iterable[tuple[Sequence[str | float], Sequence[Iterable[Any]]]]) -> Numbers:
-    """Make a table from (cells, columns) pairs. A row has the cells of its pair, then one entry of each column."""
+    """Join parts (cells, columns) to one table. Each row of a part has the same cells, then an entry of each column."""
     return Numbers(header, [(*cells, *row) for cells, columns in parts for row in zip(*columns, strict=True)])
 
 

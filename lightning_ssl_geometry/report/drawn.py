@@ -46,7 +46,7 @@ class Drawings:
     panels: dict[str, list[Panel]] | None = None  # by section; None before they are drawn
 
     def of(self, what: str, drawing: Callable[[], _Drawn]) -> list[Panel]:
-        """Return the figures that `drawing` returns. If it raises, record the error under the name `what`."""
+        """Call `drawing` and return its figures. If it raises an error, record this error under the name `what`."""
         try:
             drawn = drawing()
             panels = [drawn] if drawn is None or isinstance(drawn, Panel) else list(drawn)
@@ -67,7 +67,7 @@ class Drawings:
 
 
 def draw(view: View, drawings: Drawings) -> dict[str, list[Panel]]:
-    """Draw all figures of a page, by section, or return those that `drawings` caches."""
+    """Return all figures of a page, by section. They are drawn only if `drawings` does not hold them yet."""
     if drawings.panels is not None:
         return drawings.panels
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and shown so

@@ -33,7 +33,7 @@ def feature_name(name: str) -> str:
 
 
 def is_chosen(name: str) -> bool:
-    """Whether the features `name` are those that the method proposes, and not a baseline."""
+    """Whether the features `name` are those of the method, and not those of a baseline."""
     return name in ("trained", "f, learned", "head, learned")
 
 

@@ -25,7 +25,7 @@ def weights(run: Run, short: bool = False) -> str:
 
 
 def shared_facts(runs: Sequence[Run]) -> list[str]:
-    """Return two texts: the data and the number of samples. A text is left out if the diagnoses differ in it."""
+    """Return the data and the number of samples as two texts. A text is left out if it differs between the runs."""
     data, samples = ({find(run) for run in runs} for find in (_data, _samples))
     return [fact for each in (data, samples) if len(each) == 1 for fact in each if fact]
 

@@ -66,14 +66,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class View:
-    """The runs of a page."""
+    """The runs that a page shows."""
 
     groups: tuple[Group, ...]  # a single run is a group of one, without a name
     titled: bool = False  # figures have their titles in them, to stand alone
 
     @classmethod
     def of(cls, run: Run) -> "View":
-        """Make the view of a single run."""
+        """Make the View of a single run."""
         return cls((Group("", "blue", (run,)),))
 
     @property
@@ -128,7 +128,7 @@ def plans(view: View) -> dict[str, list[Plan]]:
 
 
 def in_order(sections: Iterable[str]) -> list[str]:
-    """Sort page sections: those of the package, then those of the user, then "other"."""
+    """Sort page sections: first the sections of the package, then the user's sections, then "other"."""
     *known, last = SECTIONS
     asked = list(dict.fromkeys(sections))
     own = [name for name in asked if name not in SECTIONS]

@@ -1,4 +1,4 @@
-"""Read the files of a run, up to a maximum size. Problems become sentences on the page (notes), not errors."""
+"""Read the files of a run, up to a maximum size. A problem gives a sentence on the page (a note), not an error."""
 
 __all__ = ["Reads", "Table", "attempt", "is_there", "listed", "plain", "read_npz", "read_table", "read_text"]
 
@@ -48,12 +48,12 @@ class Table:
         return [row[place] for row in self.rows]
 
     def by_column(self, most: int) -> Iterator[dict[str, str]]:
-        """Return the first `most` rows, each as a dict: column -> cell."""
+        """Return the first `most` rows, each as a dict from column names to cells."""
         return (dict(zip(self.columns, row, strict=True)) for row in islice(self.rows, most))
 
 
 def attempt(shown: str, read: Callable[[], _Result]) -> tuple[_Result | None, list[str]]:
-    """Return (result of `read`, []). If it raises an error, return (None, [sentence that `shown` is unreadable])."""
+    """Call `read` and return its result and []. If it fails, return None and a list with a sentence about `shown`."""
     try:
         return read(), []
     except Exception as error:  # a file may hold anything; the others are still to be shown
@@ -95,7 +95,7 @@ def is_there(path: Path) -> bool:
 
 
 def listed(folder: Path, ending: str) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Return sorted (path, name) pairs of files below a folder that end in `ending`, and sentences on problems."""
+    """Return (path, name) pairs of the files below a folder that end in `ending`, sorted, and sentences on problems."""
     found = sorted(folder.rglob(f"*{ending}"))
     named = [(path, path.relative_to(folder).with_suffix("").as_posix()) for path in found[:_MOST_FILES]]
     more = [f"{folder.name}/ holds {len(found):,} files *{ending}; only the first {_MOST_FILES:,} were read."]

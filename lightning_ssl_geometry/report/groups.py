@@ -44,7 +44,7 @@ class Average:
         return np.full(self.mean.shape, np.nan) if self.std is None else self.std
 
     def when(self, by_epochs: bool) -> Floats:
-        """Return the time axis, (R,), in epochs or in optimizer steps."""
+        """Return the time axis (R,), in epochs or in optimizer steps."""
         return self.time if by_epochs else self.done
 
 
@@ -73,8 +73,9 @@ def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
 def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_epochs: bool = True) -> Average | None:
     """Average the logs that `find` returns for the runs of a group. Return None if no run has a log.
 
-    Only times that all runs share are used. Times are compared in optimizer steps. With `by_epochs`, they are compared
-    in epochs if the runs' epochs differ in length. Arrays that differ in length from that of the first run are omitted.
+    Only times that all runs share are used. Times are in optimizer steps. If the runs' epochs differ in length and
+    `by_epochs` is true, times are in epochs. A run is left out if its arrays do not have the length of the first run's
+    arrays.
     """
     found = [(run, item) for run in group.runs if (item := find(run)) is not None]
     found = [(run, item) for run, item in found if _values(item).shape[1:] == _values(found[0][1]).shape[1:]]
@@ -93,7 +94,7 @@ def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_ep
 
 
 def notes_on_time(groups: Iterable[Group], by_epochs: bool) -> list[str]:
-    """Return sentences on groups whose runs have epochs of different lengths."""
+    """Return sentences on groups whose runs have epochs of different lengths, for a time axis in epochs or in steps."""
     said = []
     for group in groups:
         paces: dict[float, list[str]] = {}

@@ -25,7 +25,7 @@ _MOST_UNKNOWN = 24
 
 @dataclass(frozen=True)
 class Tile:
-    """A headline number with its name. `of` is its greatest possible value."""
+    """A headline number with its name. `of` is the greatest possible value of the number."""
 
     name: str
     value: str
@@ -48,7 +48,7 @@ def headline(run: Run) -> list[Tile]:
 def summary_table(run: Run | str | Path) -> "Table":
     """Make a table for the terminal: first, best and last value of each scalar, and the linear evaluation.
 
-    `run` is a folder, or a run from :func:`read_run`. The errors are those of :func:`read_run`.
+    `run` is a folder, or a run from :func:`read_run`. The function raises the errors of :func:`read_run`.
     """
     from rich.table import Table
     from rich.text import Text

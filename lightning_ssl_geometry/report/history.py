@@ -89,7 +89,7 @@ def _read_declared(path: Path) -> tuple[dict[str, Declared], list[str]]:
 
 
 def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
-    """Join the logs of a folder with those from before its run was resumed. Also return sentences on problems."""
+    """Join a folder's logs with the logs from before its run was resumed. Also return sentences on problems."""
     history, notes = read_history(folder)
     parts, seen, place, current = [(own, history.earlier)], {folder.resolve()}, folder, history
     while (entry := current.earlier) is not None:

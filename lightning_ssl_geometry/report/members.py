@@ -1,4 +1,4 @@
-"""The quantities of one or several runs. Logs of several runs with the same meaning are one quantity.
+"""The quantities of one or several runs. If logs of several runs have the same meaning, they are one quantity.
 
 Logs have the same meaning if they are the same result of the same diagnostic for the same tensor. If one run has
 several logs of the same meaning, or if a log has no description, the logged names must also be equal.
@@ -52,7 +52,7 @@ class Member:
 
     @property
     def kind(self) -> Kind | None:
-        """The declared kind of figure, or None."""
+        """The kind of figure that the quantity declares, or None."""
         return self.quantity.picture.kind if self.quantity.picture else None
 
     @property

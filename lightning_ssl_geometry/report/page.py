@@ -58,10 +58,10 @@ def write_report(run: Run | str | Path, output: str | Path | None = None, *, dra
     UserWarning name figures that cannot be drawn.
 
     Args:
-        run: A run from :func:`read_run`, the folder of a run, or a folder with folders `version_*`, of which the newest
-            is read.
+        run: A run from :func:`read_run`, or the folder of a run. If the folder has folders `version_*`, the newest of
+            them is read.
         output: Path of the page. None: `report.html` in the run's folder. Missing folders are created.
-        drawings: Cache of the figures, so that :func:`figures` of the same run does not draw them again.
+        drawings: Cache of the figures. Then :func:`figures` of the same run does not draw them again.
 
     Raises:
         FileNotFoundError: If `run` does not exist.
@@ -87,7 +87,7 @@ def write_comparison(
     The page has no script and makes no requests. The page and a UserWarning name figures that cannot be drawn.
 
     Args:
-        groups: Name of a group -> the folders of its runs, such as one per seed. More than six groups share colours.
+        groups: Maps the name of a group to the folders of its runs. More than six groups share colours.
         output: Path of the page. Missing folders are created.
         title: Title of the page.
         similarity: Names of M models, and the similarities between them (M, M), such as linear CKA.
@@ -124,13 +124,13 @@ def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]
 def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":
     """Draw all figures that compare groups of runs, by name.
 
-    Each group has a colour. A line is the mean over its runs, a band the standard deviation (ddof = 1). Values are from
-    the stage that most groups have. If several stages are equal, it is the first of "probe", "val", "train" and "test".
-    A figure is named after its chart and, if needed, its tensor: "projector_rank", "spectrum_h". A UserWarning names
-    figures that cannot be drawn.
+    Each group has a colour. A line is the mean over its runs, and a band is the standard deviation (ddof = 1). Values
+    are from the stage that most groups have. In a tie, it is the first of "probe", "val", "train" and "test". A figure
+    is named after its chart and, if needed, its tensor: "projector_rank", "spectrum_h". A UserWarning names figures
+    that cannot be drawn.
 
     Args:
-        groups: Name of a group -> the folders of its runs, such as one per seed. More than six groups share colours.
+        groups: Maps the name of a group to the folders of its runs. More than six groups share colours.
 
     Raises:
         FileNotFoundError: If a run does not exist.

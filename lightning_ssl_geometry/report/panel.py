@@ -63,7 +63,7 @@ def limits(quantity: Quantity) -> tuple[float, float]:
 
 
 def caption_of(view: View, title: str, notes: Iterable[str] = (), named: Sequence[tuple[Dash, str]] = ()) -> Caption:
-    """Return the texts of a figure that compares groups, but none for a single run: its page has them in HTML."""
+    """Return the texts of a figure that compares groups. They are empty for a single run: its page has them in HTML."""
     lines = [line for note in notes for line in wrap(note, _WIDTH)]
     return Caption() if view.alone else Caption(title if view.titled else "", named, lines)
 
@@ -116,7 +116,7 @@ def filled(run: Run, member: Member, name: str) -> str:
 
 
 def time_name(run: Run, time: float) -> str:
-    """Return words for a time of training: "at the start", "after 10 epochs"; "this model" for a diagnosis."""
+    """Return words for a time of training, such as "after 10 epochs". For a diagnosis, return "this model"."""
     if run.is_diagnosis:
         return "this model"
     if time == 0 or (time < 0.05 and run.time_unit == "epochs"):

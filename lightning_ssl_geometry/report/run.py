@@ -37,7 +37,7 @@ class Run:
 
     Attributes:
         folder: Folder of the files.
-        name: Name of the folder. If it is `version_*`, the name of the parent folder stands before it.
+        name: Name of the folder. If this is `version_*`, it begins with the name of the parent folder.
         scalars: metrics.csv, by logged name, such as `val/loss`.
         arrays: geometry/*.csv, by logged name, such as `train/log_spectrum_h`.
         evaluations: linear_evaluation.csv.
@@ -47,8 +47,8 @@ class Run:
         steps_per_epoch: Estimated from the logged steps. None if all logs are from one epoch.
         snapshots: geometry/*.npz, arrays with several axes, by logged name.
         layers: layers.csv.
-        seen: geometry/<stage>/rows_seen.csv, by stage. Over time: numbers of samples and views, and of dimensions of h
-            and z.
+        seen: geometry/<stage>/rows_seen.csv, by stage: numbers of samples and views, and dimensions of h and z, over
+            time.
         resumed: The resumptions from checkpoints, from first to last.
         declared: geometry/quantities.json, descriptions by logged name.
     """
@@ -87,7 +87,7 @@ def read_run(run: str | Path) -> Run:
     """Read a run's folder, or the newest `version_*` in it.
 
     The folder of a run has metrics.csv, geometry/ or run.json. Missing, damaged and too large files are skipped, and
-    `notes` names them. No code in a file is run.
+    the attribute `notes` names them. No code in a file is run.
 
     Raises:
         FileNotFoundError: If the folder does not exist.

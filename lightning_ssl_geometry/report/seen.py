@@ -31,14 +31,14 @@ class Cap(NamedTuple):
 
 
 def without_seen(arrays: Mapping[str, Readouts]) -> tuple[dict[str, Readouts], dict[str, Readouts]]:
-    """Return the arrays without the tables `{stage}/rows_seen` (counts of samples seen), and the tables by stage."""
+    """Return the arrays without `{stage}/rows_seen`, which counts the samples, and these counts by stage."""
     tables = {name for name in arrays if name.endswith(f"/{_FILE}") and arrays[name].values.shape[1] == _COLUMNS}
     rest = {name: array for name, array in arrays.items() if name not in tables}
     return rest, {name.removesuffix(f"/{_FILE}"): arrays[name] for name in sorted(tables)}
 
 
 def cap_of(run: "Run", name: str) -> Cap | None:
-    """Return the greatest possible last value of a log, or None if it is unknown."""
+    """Return the greatest value that a log can have at its end, or None if it is unknown."""
     known, table = run.declared.get(name), run.seen.get(name.rpartition("/")[0])
     if known is None or not known.quantity.cap or known.part or table is None or not len(table.values):
         return None
@@ -51,7 +51,7 @@ def cap_of(run: "Run", name: str) -> Cap | None:
 
 
 def few_rows(run: "Run") -> list[str]:
-    """Return one sentence per stage in which the number of samples limits a rank or a spectrum."""
+    """Return one sentence for each stage in which the number of samples limits a rank or a spectrum."""
     notes = []
     for stage in run.seen:
         names = [name for name in run.declared if name.rpartition("/")[0] == stage]

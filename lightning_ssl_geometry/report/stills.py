@@ -30,7 +30,7 @@ _PLACE = "layer, from the representation to the embedding"
 
 
 def matrix_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw the square matrices of a single run, one per stage."""
+    """Draw the square matrices of a single run, one figure for each stage."""
     if not view.alone:
         return []
     member, run = plan.drawn[0], view.runs[0]
@@ -76,7 +76,7 @@ def _cells(names: Sequence[str], values: Floats, unit: str) -> Numbers:
 
 
 def path_panels(plan: Plan, view: View) -> list[Panel]:
-    """Draw one scalar against another over training, one figure per stage that has both."""
+    """Draw one scalar against another as a path over training. Each stage that has both scalars gets a figure."""
     run, (y_of, x_of) = view.runs[0], _sides(plan)
     panels = []
     for stage in sorted(y_of.names[0].keys() & x_of.names.get(0, {}).keys(), key=stage_order):
@@ -112,7 +112,7 @@ def _path(plan: Plan, run: Run, stage: str, above: Series, along: Series) -> Pan
 
 
 def image_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw images with their heat maps. For groups, draw a few samples of each group's first run."""
+    """Draw images with their heat maps. If groups are compared, draw a few samples of each group's first run."""
     images, maps = plan.drawn[0], plan.serving("overlay")
     found = []
     for name, run in _firsts(view):

@@ -100,7 +100,7 @@ def mean_of(
 
 
 def shared_stage(members: Sequence[Member], view: View) -> str | None:
-    """Return the stage in which most groups have a quantity. In a tie, it is the first of probe, val, train, test."""
+    """Return the stage in which most groups have a quantity. In a tie, take the first of probe, val, train and test."""
 
     def count(stage: str) -> int:
         return sum(any(mean_of(member, group, stage, view=view) for member in members) for group in view.groups)

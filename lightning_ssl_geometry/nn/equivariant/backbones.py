@@ -89,8 +89,8 @@ class EquivariantResNet(nn.Module):
     """The residual networks of Keller et al. 2022: ResNet-20 for CIFAR-10, and a larger one for Tiny ImageNet.
 
     The layers are a lifting convolution (image to group) with 9 channels, a group convolution, and stages of
-    pre-activation blocks. The defaults are for CIFAR-10. For Tiny ImageNet, set `widths=(1, 2, 4, 8)`, `strides=(1, 2,
-    2, 2)` and `blocks=2`. Equivariance to quarter turns is exact for image sizes 4k + 1 (8k + 1 for Tiny ImageNet).
+    pre-activation blocks. The defaults are for CIFAR-10. For Tiny ImageNet, set `blocks=2`, `widths=(1, 2, 4, 8)` and
+    `strides=(1, 2, 2, 2)`. Equivariance to quarter turns is exact for image sizes 4k + 1 (8k + 1 for Tiny ImageNet).
 
     Attributes: `out_dim` = C, `group_shape` = (S, R) for S scales and R orientations, `scales` and the total `stride`.
 

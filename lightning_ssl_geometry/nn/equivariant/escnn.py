@@ -29,9 +29,8 @@ class EscnnBackbone(nn.Module):
     A regular field has one value for each of the K rotations. The attribute `out_dim` is C, the number of regular
     fields, and `group_shape` is (scales, rotations) = (1, K).
 
-    escnn's layers stay in training mode here, so that they compute their filters in every pass. In eval mode, they
-    would cache filters that cannot be copied and are wrong after weights are loaded. Checkpoints with cached filters
-    can be loaded.
+    escnn's layers stay in training mode here, so that they compute their filters in every pass. Checkpoints with cached
+    filters of eval mode can be loaded.
 
     In escnn, all layers of equal shape share one sampled basis. So `network.double()` and `network.cuda()` also change
     the basis of other networks. If two networks differ in dtype or device, build their layers with `recompute=True`.
@@ -85,9 +84,9 @@ class EscnnCNN(EscnnBackbone):
     statistics of BatchNorm are over the batch, space and the rotations of a field. The filters are escnn's steerable
     filters, limited in frequency.
 
-    Equivariance to rotations by multiples of 90 degrees is exact (up to rounding) for square images of suitable size. H
-    - 1 must be a multiple of the product of the strides. An example is MNIST padded to 29 x 29 pixels, which gives H' =
-    8. For other angles and sizes, equivariance is approximate.
+    Equivariance to rotations by multiples of 90 degrees is exact (up to rounding) for square images of suitable size.
+    The size less 1 must be a multiple of the product of the strides. For example, MNIST padded to 29 x 29 pixels gives
+    H' = 8. For other angles and sizes, equivariance is approximate.
 
     Args:
         in_channels: C_in.

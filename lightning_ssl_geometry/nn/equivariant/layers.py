@@ -9,9 +9,6 @@ with the fixed functions :math:`\psi_f` of :mod:`lightning_ssl_geometry.nn.equiv
 convolution of Keller et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \psi(g^{-1} h)`. A
 quarter turn of the input exactly turns the maps and moves them by one orientation. A smaller input moves the maps to
 smaller scales, with an error because the basis is sampled.
-
-In memory, the channels of a feature map come last. The group axis comes first, or next to the channels if filters have
-all orientations as input. So batch norm and convolutions need no copy.
 """
 
 __all__ = ["FilterBank", "FilterSettings", "GroupBatchNorm", "GroupConv2d", "LiftingConv2d", "PointwiseConv2d"]
@@ -148,7 +145,7 @@ class LiftingConv2d(_SteerableConv2d):
         **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
-        ValueError: If an argument is out of range. In a call, if the input has a wrong shape.
+        ValueError: If an argument is out of range. A call raises it if the input has a wrong shape.
     """
 
     @by_position("scales", "rotations", "stride", "padding", "padding_mode", "bias")
@@ -197,7 +194,7 @@ class GroupConv2d(_SteerableConv2d):
         **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
 
     Raises:
-        ValueError: If an argument is out of range. In a call, if the input has a wrong shape.
+        ValueError: If an argument is out of range. A call raises it if the input has a wrong shape.
     """
 
     @by_position("scales", "rotations", "scale_size", "rotation_size", "stride", "padding", "padding_mode", "bias")
@@ -317,6 +314,8 @@ class GroupBatchNorm(nn.BatchNorm2d):
         return _per_slice(super().forward, z)
 
 
+# In memory, the channels come last. The group axis comes first, or next to the channels if filters have all
+# orientations as input. So batch norm and convolutions need no copy.
 def _per_slice(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
     maps = function(_slices(z))  # one batch, so the order of samples must not matter
     return maps.unflatten(0, (z.shape[2], z.shape[0])).permute(1, 2, 0, 3, 4)

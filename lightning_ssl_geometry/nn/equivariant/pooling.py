@@ -21,7 +21,7 @@ class GroupPool(nn.Module):
         mode: "max" or "mean" over the group. Both are invariant to permutations of the group.
 
     Raises:
-        ValueError: If `mode` is unknown. In a call, if the input has another number of axes.
+        ValueError: If `mode` is unknown. A call raises it if the input has another number of axes.
     """
 
     def __init__(self, mode: Literal["max", "mean"] = "max") -> None:

@@ -4,7 +4,7 @@ r"""Convolution with filters of a separable basis, :math:`\psi_{nm}(x, y) = l_n(
 
 The y_i are images. The matrix T_n convolves a line of pixels with l_n, including stride and padding. The orders n and m
 are below e. For each pixel and pair of channels, an ordinary convolution of width k takes k^2 multiplications, and this
-method e^2. All output channels share the products with T_n and T_m.
+method e^2.
 """
 
 __all__ = ["line_matrices", "pays", "separable_conv2d", "turn"]
