@@ -12,11 +12,13 @@ from pathlib import Path
 
 import killed
 import lightning as L
+import numpy as np
 import pandas as pd
 import pytest
 from documents import blocks
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_ssl_geometry.callbacks import last_checkpoint
 from lightning_ssl_geometry.callbacks.resumption import _log_late
@@ -160,6 +162,96 @@ def test_slurms_requeue_continues_one_history(tmp_path, whole, monkeypatch):
     assert asked == [["scontrol", "requeue", "7"]] * 2
     assert [path.name for path in sorted(tmp_path.glob("*.ckpt"))] == ["hpc_ckpt_1.ckpt", "hpc_ckpt_2.ckpt"]
     killed.assert_same_history(killed.history(tmp_path / "run"), whole)
+
+
+def failing(folder, resume=True, **arguments):
+    """Resume with fewer epochs than the checkpoint has: Lightning refuses before it restores the optimizers."""
+    arguments = {"saving": ModelCheckpoint(save_last=True, save_on_exception=True)} | arguments
+    with pytest.raises(MisconfigurationException, match=r"you have set Trainer\(max_epochs=0\)"):
+        killed.fit(folder, resume=resume, epochs=0, **arguments)
+
+
+BEFORE_A_STEP = "This part of the run failed before its first step: MisconfigurationException"
+
+
+@pytest.mark.parametrize("version", [None, 0])
+def test_an_attempt_that_fails_before_its_first_step_loses_nothing(tmp_path, whole, version):
+    with pytest.raises(RuntimeError, match="interrupted"):
+        killed.fit(tmp_path, version, saving=DiesBeforeTheEpochIsLogged(save_last=True))
+    checkpoints = {path: path.read_bytes() for path in tmp_path.rglob("*.ckpt")}
+    for _ in range(2):
+        failing(tmp_path, version=version)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*.ckpt")} == checkpoints
+    run = read_run(tmp_path / "run")
+    assert run.scalars["val/loss"].epoch.tolist() == [0, 1]
+    assert [note[: len(BEFORE_A_STEP)] for note in run.notes if "failed" in note] == [BEFORE_A_STEP]
+    assert not [note for note in run.notes if "missing" in note and "config" not in note]
+    if version is None:
+        assert [(each.folder, each.step) for each in run.resumed] == [("../version_0", 8)]
+        assert sorted(path.name for path in run.folder.glob("*.*") if path.suffix != ".yaml") == [
+            "history.json",
+            "run.json",
+        ]
+    killed.fit(tmp_path, version, resume=True)
+    killed.assert_same_history(killed.history(tmp_path / "run"), whole)
+    assert len(read_run(tmp_path / "run").resumed) == 1
+
+
+class SavesAtAFailure(L.Callback):
+    """Save a checkpoint after any failure, unlike ModelCheckpoint, which here leaves out a fit without a step."""
+
+    def on_exception(self, trainer, *_):
+        trainer.save_checkpoint(Path(trainer.loggers[0].log_dir) / "checkpoints" / "last.ckpt")
+
+
+def test_a_part_without_a_step_is_a_link_of_the_history(tmp_path, whole):
+    with pytest.raises(RuntimeError, match="interrupted"):
+        killed.fit(tmp_path, saving=DiesBeforeTheEpochIsLogged(save_last=True))
+    for _ in range(2):
+        failing(tmp_path, callbacks=[SavesAtAFailure()])
+    killed.fit(tmp_path, resume=True)
+    run = read_run(tmp_path / "run")
+    assert [(run.folder.name, each.folder) for each in run.resumed] == [("version_3", "../version_2")]
+    assert not [note for note in run.notes if "Earlier part" in note or "missing" in note]
+    found = killed.history(tmp_path / "run")
+    assert found.keys() == whole.keys()
+    for name, (step, epoch, values) in whole.items():
+        early = epoch < 2  # the optimizers of such a checkpoint are new
+        assert found[name][0].tolist() == step.tolist()
+        np.testing.assert_array_equal(found[name][2][early], values[early], err_msg=name)
+
+
+def test_a_fit_from_the_start_after_a_failed_attempt_is_not_resumed(tmp_path):
+    killed.fit(tmp_path, epochs=2)
+    saving, logger = ModelCheckpoint(save_last=True, save_on_exception=True), ResumableCSVLogger(tmp_path, "run")
+    failing(tmp_path, saving=saving, logger=logger)
+    record = tmp_path / "run" / "version_1" / "history.json"
+    assert [each["from"] for each in json.loads(record.read_text())["resumed"]] == ["../version_0"]
+    killed.fit(tmp_path, saving=saving, logger=logger, epochs=2)
+    assert json.loads(record.read_text())["resumed"] == []
+    assert read_run(record.parent).scalars["val/loss"].epoch.tolist() == [0, 1]
+    assert (record.parent / "checkpoints" / "epoch=1-step=8.ckpt").exists()  # of the step that failed before
+
+
+@pytest.mark.parametrize("content", [{"metrics.csv": "step,loss\n1,2\n"}, {"history.json": '{"run": "other"}'}])
+def test_a_failed_attempt_changes_no_file_of_others(tmp_path, monkeypatch, content):
+    killed.fit(tmp_path, epochs=2)
+    folder, checkpoint = tmp_path / "run" / "version_1", last_checkpoint(tmp_path / "run")
+    folder.mkdir()
+    for name, text in content.items():
+        (folder / name).write_text(text)
+    monkeypatch.setattr(killed, "_last", lambda *_: checkpoint)
+    monkeypatch.setattr(killed, "RunReport", lambda **_: L.Callback())  # it records the failure, as ever
+    failing(tmp_path, version=1)
+    assert {path.name: path.read_text() for path in folder.iterdir() if path.name != "hparams.yaml"} == content
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a trial
+def test_a_trial_from_a_checkpoint_leaves_nothing(tmp_path):
+    killed.fit(tmp_path, epochs=1)
+    before = sorted(tmp_path.rglob("*"))
+    killed.fit(tmp_path, resume=True, epochs=2, fast_dev_run=True)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Checkpoints save the scalars that are not logged yet. A resumed fit logs these scalars."""
 
-__all__ = ["resume", "unlogged"]
+__all__ = ["announce", "resume", "spare_checkpoints", "still_unlogged", "unlogged", "unspare_checkpoints"]
 
 import json
 import math
@@ -9,16 +9,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_ssl_geometry.callbacks.quantities_file import QuantitiesFile
+from lightning_ssl_geometry.callbacks.order import callbacks_of
+from lightning_ssl_geometry.callbacks.quantities_file import NAME, QuantitiesFile
 from lightning_ssl_geometry.callbacks.run_files import HISTORY, RunFiles, same
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.report.files import attempt, read_table
+
+_SAVED: WeakKeyDictionary[ModelCheckpoint, int] = WeakKeyDictionary()  # what spare_checkpoints has replaced
 
 
 def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
@@ -52,6 +57,12 @@ def unlogged(trainer: L.Trainer, checkpoint: dict[str, Any]) -> dict[str, Any]:
     return within | {"logged": count, "scalars": scalars, "scalars_step": count - 1}
 
 
+def still_unlogged(loaded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same entries for a fit that has restored the checkpoint of `loaded` and has not begun to train."""
+    names = ("within_epoch", "logged", "scalars", "scalars_step")
+    return {name: loaded[name] for name in names if name in loaded}
+
+
 def _all_done(loop: Any) -> bool:
     current = loop.batch_progress.current
     return loop._num_ready_batches_reached() and current.processed == current.ready
@@ -60,6 +71,39 @@ def _all_done(loop: Any) -> bool:
 def _plain(trainer: L.Trainer, scalars: Mapping[str, Any]) -> dict[str, float]:
     found = {name: float(value) for name, value in scalars.items()}
     return found | {"epoch": trainer.current_epoch} if found else {}
+
+
+def announce(trainer: L.Trainer, files: RunFiles, loaded: Mapping[str, Any]) -> None:
+    """Name the earlier folder in history.json of a new folder, for the case that the fit fails before its first step.
+
+    `loaded` is as in :func:`resume`. If another run wrote to the folder, nothing is written.
+    """
+    earlier = _earlier_folder(trainer, loaded) if files.writes else None
+    if files.folder is None or not files.writes or same(earlier, files.folder):
+        return
+    if files.path(HISTORY).exists() and _run_of(files.folder) != files.run:
+        return
+    try:
+        files.check("metrics.csv", NAME)
+    except ValueError:
+        return
+    files.note_resumption(_entry(trainer, files.folder, earlier, loaded=loaded), begun=False)
+
+
+def spare_checkpoints(trainer: L.Trainer) -> None:
+    """Let no ModelCheckpoint save the state of a fit that failed between the restored checkpoint and the first step.
+
+    The optimizers may not be restored yet, and the restored checkpoint has the same step.
+    """
+    for each in callbacks_of(trainer, ModelCheckpoint):
+        _SAVED.setdefault(each, each._last_global_step_saved)
+        each._last_global_step_saved = trainer.global_step
+
+
+def unspare_checkpoints(trainer: L.Trainer) -> None:
+    """Undo :func:`spare_checkpoints`, for the next fit."""
+    for each in callbacks_of(trainer, ModelCheckpoint):
+        each._last_global_step_saved = _SAVED.pop(each, each._last_global_step_saved)
 
 
 def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, loaded: Mapping[str, Any]) -> None:
@@ -83,21 +127,21 @@ def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, load
             if same(Path(table.log_dir), files.folder):
                 files.own("metrics.csv")
             table.rewind(logged, files.aside("metrics.csv"))
-    files.resumed.append(
-        {
-            "from": None if earlier is None else os.path.relpath(earlier.resolve(), files.folder.resolve()),
-            "run": loaded.get("run"),
-            "checkpoint": os.path.relpath(trainer.ckpt_path, files.folder) if trainer.ckpt_path else None,
-            "step": loaded["step"],
-            "logged": logged,
-            "epoch": loaded["epoch"],
-            "within_epoch": bool(loaded.get("within_epoch", False)),
-            "time": datetime.now().astimezone().isoformat(timespec="seconds"),
-        }
-    )
-    with files.or_warn(HISTORY):
-        files.save()
+    files.note_resumption(_entry(trainer, files.folder, earlier, loaded=loaded), begun=True)
     _log_late(tables, earlier, loaded)
+
+
+def _entry(trainer: L.Trainer, folder: Path, earlier: Path | None, loaded: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "from": None if earlier is None else os.path.relpath(earlier.resolve(), folder.resolve()),
+        "run": loaded.get("run"),
+        "checkpoint": os.path.relpath(trainer.ckpt_path, folder) if trainer.ckpt_path else None,
+        "step": loaded["step"],
+        "logged": int(loaded.get("logged", loaded["step"])),
+        "epoch": loaded["epoch"],
+        "within_epoch": bool(loaded.get("within_epoch", False)),
+        "time": datetime.now().astimezone().isoformat(timespec="seconds"),
+    }
 
 
 def _log_late(tables: Sequence[CSVLogger], earlier: Path | None, loaded: Mapping[str, Any]) -> None:

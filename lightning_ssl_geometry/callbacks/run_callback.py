@@ -15,7 +15,14 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.quantities_file import NAME, QuantitiesFile, host_entries, meanings
-from lightning_ssl_geometry.callbacks.resumption import resume, unlogged
+from lightning_ssl_geometry.callbacks.resumption import (
+    announce,
+    resume,
+    spare_checkpoints,
+    still_unlogged,
+    unlogged,
+    unspare_checkpoints,
+)
 from lightning_ssl_geometry.callbacks.run_files import RunFiles, same
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared
@@ -66,6 +73,7 @@ class RunCallback(L.Callback):
         self._quantities = run.quantities
         _BEGUN.pop(trainer, None)
         _LOADED.pop(trainer, None)
+        unspare_checkpoints(trainer)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer not in _LOADED and not trainer.strategy.restore_checkpoint_after_setup and trainer.global_step == 0:
@@ -116,14 +124,22 @@ class RunCallback(L.Callback):
         files = run_files(trainer)
         if _KEY not in checkpoint and files.folder is not None:
             own = {"run": files.run, "folder": str(files.folder.resolve()), "files": sorted(files.names)}
-            checkpoint[_KEY] = own | unlogged(trainer, checkpoint)
+            restored = _LOADED.get(trainer)
+            checkpoint[_KEY] = own | (unlogged(trainer, checkpoint) if restored is None else still_unlogged(restored))
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         state = checkpoint.get(_KEY, {})
         if state:
             run_files(trainer).adopt(state)
         if trainer.state.fn == TrainerFn.FITTING:
-            _LOADED[trainer] = dict(state) | {"step": checkpoint["global_step"], "epoch": checkpoint["epoch"]}
+            first, loaded = trainer not in _LOADED, {"step": checkpoint["global_step"], "epoch": checkpoint["epoch"]}
+            _LOADED[trainer] = dict(state) | loaded
+            if first:
+                announce(trainer, run_files(trainer), _LOADED[trainer])
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        if trainer in _LOADED:
+            spare_checkpoints(trainer)
 
 
 def starts_anew(trainer: L.Trainer, stage: str) -> bool:
@@ -201,7 +217,7 @@ def _start(trainer: L.Trainer, files: RunFiles) -> None:
             if same(Path(table.log_dir), files.folder):
                 files.own("metrics.csv")
             table.rewind(0, files.aside("metrics.csv"))
-    files.rewind(0)
+    files.start_anew()
 
 
 def _on_rank_zero(trainer: L.Trainer, action: Callable[[], None]) -> None:

@@ -47,6 +47,7 @@ class RunFiles:
         self.run = uuid4().hex
         self.names: set[str] = set()
         self.resumed: list[dict[str, Any]] = []
+        self._announced: dict[str, Any] | None = None
         self._warned: set[str] = set()
         self._waiting: dict[str, str] = {}
         self._superseded: Path | None = None
@@ -131,6 +132,26 @@ class RunFiles:
         with replacing(self.path(HISTORY)) as file:
             file.write((json.dumps(record, indent=2) + "\n").encode())
 
+    def note_resumption(self, entry: dict[str, Any], begun: bool) -> None:
+        """Record a resumption from a checkpoint. It replaces one that was noted and has not `begun` to train."""
+        self._drop_announced()
+        self.resumed.append(entry)
+        self._announced = None if begun else entry
+        with self.or_warn(HISTORY):
+            self.save()
+
+    def start_anew(self) -> None:
+        """Move all that an earlier fit wrote to `geometry/`, and forget a resumption that has not begun."""
+        if self._drop_announced():
+            with self.or_warn(HISTORY):
+                self.save()
+        self.rewind(0)
+
+    def _drop_announced(self) -> bool:
+        dropped, self._announced = self._announced, None
+        self.resumed = [entry for entry in self.resumed if entry is not dropped]
+        return dropped is not None
+
     def adopt(self, state: Mapping[str, Any]) -> None:
         """Take over the id and files of the run that saved `state` in a checkpoint, if that run used this folder."""
         if not self.writes or not same(Path(state["folder"]), self.folder):
@@ -139,7 +160,7 @@ class RunFiles:
         if record is None or record["run"] == state["run"]:
             self.run = state["run"]
             self.names |= set(state["files"]) | set(record["files"] if record else [])
-            self.resumed = list(record["resumed"]) if record else []
+            self.resumed, self._announced = list(record["resumed"]) if record else [], None
             if record is None:
                 self.save()
 

@@ -64,10 +64,12 @@ class RunReport(RunCallback):
         self.figures = figures
         self._record: dict[str, Any] = {}
         self._ended = False
+        self._from_step = 0
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         self._ended = False
+        self._from_step = trainer.global_step
         put_in_order(trainer, self)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -95,7 +97,13 @@ class RunReport(RunCallback):
         if self.kind == "diagnosis":
             self._end(trainer, "finished")
 
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(trainer, pl_module, checkpoint)
+        if trainer.state.fn == "fit":
+            self._from_step = checkpoint["global_step"]
+
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        super().on_exception(trainer, pl_module, exception)
         try:
             if not self._record and not self._begin_late(trainer, pl_module):
                 return
@@ -174,7 +182,8 @@ class RunReport(RunCallback):
 
     def _write(self, trainer: L.Trainer, status: str) -> None:
         done = {"epochs": trainer.current_epoch, "steps": trainer.global_step} if self.kind == "fit" else {}
-        record = self._record | {"status": status} | done
+        begun = {"from_step": self._from_step} if done and self._from_step else {}
+        record = self._record | {"status": status} | begun | done
         with self._files.replacing("run.json") as file:
             file.write((json.dumps(record, indent=2) + "\n").encode())
 

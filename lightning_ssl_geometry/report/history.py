@@ -99,8 +99,9 @@ def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
             break
         seen.add(place)
         current, unread = read_history(place)
-        reads = Reads(place)
-        parts.append((read_logs(reads, missing=" is missing."), current.earlier))
+        reads, own_start = Reads(place), current.earlier
+        trained = own_start is None or own_start.step < entry.step  # a part without a step has no files to miss
+        parts.append((read_logs(reads, missing=" is missing." if trained else ""), own_start))
         notes += [f"Earlier part {place.name}: {note}" for note in unread + list(dict.fromkeys(reads.notes))]
     joined = parts.pop()[0]
     while parts:

@@ -131,8 +131,16 @@ def told_of(info: Mapping[str, object]) -> list[str]:
     error = info.get("error")
     if info.get("status") != "failed" or not isinstance(error, Mapping):
         return []
-    when = f"after {plain(info['steps'], 40)} steps" if info.get("steps") is not None else "at once"
-    return [f"This run failed {when}: {plain(error.get('type'), 100)}: {plain(error.get('message'), _MOST_ERROR)}"]
+    said = f"{plain(error.get('type'), 100)}: {plain(error.get('message'), _MOST_ERROR)}"
+    return [f"This {_failed(info.get('steps'), info.get('from_step', 0))}: {said}"]
+
+
+def _failed(steps: object, before: object) -> str:
+    if steps is None:
+        return "run failed at once"
+    if isinstance(steps, int) and isinstance(before, int) and steps <= before:
+        return f"{'part of the run' if before else 'run'} failed before its first step"
+    return f"run failed after {plain(steps, 40)} steps"
 
 
 def _depth(value: object) -> int:

@@ -85,7 +85,8 @@ def test_a_run_that_fails_leaves_a_page_that_says_so(tmp_path, capsys, hook, ste
     assert (record["status"], record["steps"]) == ("failed", steps)
     assert record["error"] == {"type": "RuntimeError", "message": "out of <b>luck</b>"}
     page = page_of(tmp_path / RUN / "report.html")
-    said = f"This run failed after {steps} steps: RuntimeError: out of <b>luck</b>"
+    when = f"after {steps} steps" if steps else "before its first step"
+    said = f"This run failed {when}: RuntimeError: out of <b>luck</b>"
     assert said in page.text
     assert "status failed" in page.values("class")
     assert "<b>luck" not in page.source
