@@ -1,6 +1,14 @@
 """Take batches from data loaders without changing the batches of the training."""
 
-__all__ = ["first_batches", "has_validation", "is_repeatable", "on_device", "one_pass", "validation_loader"]
+__all__ = [
+    "first_batches",
+    "has_validation",
+    "is_repeatable",
+    "on_device",
+    "one_pass",
+    "spread_batches",
+    "validation_loader",
+]
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -102,3 +110,13 @@ def _generators_kept(loader: DataLoader[Any]) -> Iterator[None]:
     finally:
         for generator, state in kept:
             generator.set_state(state)
+
+
+def spread_batches(loader: Any, count: int) -> Sequence[int]:
+    """Return the positions of `count` evenly spaced batches of a loader, or of all batches if there are fewer."""
+    try:
+        length = len(loader)
+    except TypeError:  # an iterable data set has no length: take the first batches
+        return range(count)
+    # evenly spaced, because a data set may be sorted by class
+    return range(length) if count >= length else [place * length // count for place in range(count)]

@@ -18,7 +18,7 @@ from lightning_ssl_geometry.callbacks.arrays import SEEN, ArrayFiles
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.filling import Filling
-from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
+from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, spread_batches, validation_loader
 from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.names import check_name
 from lightning_ssl_geometry.callbacks.order import callbacks_of
@@ -344,7 +344,7 @@ class GeometryMonitor(StageCallback):
                     if (seen := without_repeats(observation, loader, place)) is not None:
                         self.see("probe", trainer, seen, batch_idx=place)
                 if place == 0:
-                    chosen = _spread_batches(loader, -(-self.probe_size // max(rows, 1)))
+                    chosen = spread_batches(loader, -(-self.probe_size // max(rows, 1)))
                 if place == chosen[-1]:
                     break
 
@@ -395,12 +395,3 @@ def _refuse_misspelt(trainer: L.Trainer) -> None:
                     f"Expected `{argument}` of {monitor.title} to name what a diagnostic observes, but none observes "
                     f"{name!r}.{likely}"
                 )
-
-
-def _spread_batches(loader: Any, count: int) -> Sequence[int]:
-    try:
-        length = len(loader)
-    except TypeError:  # an iterable data set has no length: take the first batches
-        return range(count)
-    # evenly spaced, because a data set may be sorted by class
-    return range(length) if count >= length else [place * length // count for place in range(count)]
