@@ -3,9 +3,12 @@
 __all__ = ["lightning_cli", "main"]
 
 import argparse
+import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
 
 from lightning.pytorch import LightningDataModule, LightningModule
 
@@ -21,7 +24,15 @@ environment variable JSONARGPARSE_DEBUG=true shows the traceback instead."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command, such as `main(["fit", "--config", "x.yaml"])`. If `args` is None, it is `sys.argv[1:]`."""
+    """Run a command, such as `main(["fit", "--config", "x.yaml"])`. If `args` is None, it is `sys.argv[1:]`.
+
+    If whoever reads the output stops reading, as in `ssl-geometry describe | head -1`, the command ends in silence.
+    """
+    with _silent_without_reader():
+        _run(args)
+
+
+def _run(args: Sequence[str] | None) -> None:
     if args is None:
         sys.path.append("")  # classes in the current folder can be named; what is installed comes before them
         warnings.filterwarnings(
@@ -67,6 +78,43 @@ class _CLI(GeometryCLI):
         prepare(self)
 
     before_validate = before_test = before_predict = before_fit
+
+
+_BY_SIGPIPE = 141  # the status that a shell gives to a program that this signal ends
+
+
+@contextmanager
+def _silent_without_reader() -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        of_pipe = _is_of_pipe(error)
+        rich_ended = of_pipe and isinstance(error, SystemExit)  # then rich has already closed the output
+        gone = any(_is_gone(stream, "\n" if of_pipe else "") for stream in (sys.stdout, sys.stderr))
+        if rich_ended or (of_pipe and gone):  # another pipe, such as wandb's, is an error
+            raise SystemExit(_BY_SIGPIPE) from None
+        raise
+    if any([_is_gone(stream) for stream in (sys.stdout, sys.stderr)]):
+        raise SystemExit(_BY_SIGPIPE)
+
+
+def _is_of_pipe(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, BrokenPipeError) or _is_of_pipe(error.__context__))
+
+
+def _is_gone(stream: TextIO | None, said: str = "") -> bool:
+    """Whether nobody reads a stream. Its further output is dropped, so that the interpreter's end is silent too."""
+    if stream is None:
+        return False
+    try:
+        stream.write(said)
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return True
+    except OSError:  # a full disk, which the interpreter reports
+        return False
+    return False
 
 
 def _report(args: Sequence[str]) -> None:

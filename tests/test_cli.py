@@ -32,6 +32,39 @@ def test_version_and_help(capsys):
         assert word in shown
 
 
+COMMANDS = {
+    "describe": (["describe", "UpperBound"], 141),
+    "help": (["--help"], 0),
+    "diagnose": (["diagnose", "--help"], 0),
+}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_reader_that_stops_reading_ends_the_command_in_silence(command, unbuffered):
+    read, write = os.pipe()
+    os.close(read)
+    arguments, status = COMMANDS[command]
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "lightning_ssl_geometry", *arguments],
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (status, "")
+
+
+def test_another_pipe_that_breaks_is_an_error(monkeypatch):
+    def broken(args):
+        raise BrokenPipeError("of a logger")
+
+    monkeypatch.setattr("lightning_ssl_geometry.describe.run", broken)
+    with pytest.raises(BrokenPipeError, match="of a logger"):
+        main(["describe"])
+
+
 def test_print_config_is_a_config(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["fit", "--config", SMOKE, "--print_config"])
