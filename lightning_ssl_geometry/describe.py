@@ -10,12 +10,16 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from lightning import LightningModule
+from torch import nn
+from torchmetrics import Metric
 
 import lightning_ssl_geometry as package
 from lightning_ssl_geometry import callbacks, diagnostics, methods
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback
+from lightning_ssl_geometry.diagnose.observed import diagnosis_diagnostics
 from lightning_ssl_geometry.diagnostics.card import card, quantities_of, words
 from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
 from lightning_ssl_geometry.observe.feed import result_name
@@ -25,6 +29,7 @@ _DESCRIPTION = """Describe the results of a diagnostic, a method, a probe or a c
 values, ranges and papers. Without a name, list all classes."""
 _ROOMS = (diagnostics, methods, callbacks)
 _WIDTH, _MOST_NEAR = 100, 3
+_STAGES = ("train", "val", "test", "probe")
 
 
 def run(args: Sequence[str]) -> None:
@@ -45,10 +50,11 @@ def _said(name: str) -> str:
     known = _classes()
     if inspect.isclass(kind := known.get(name) or getattr(package, name, None)):
         return _described(kind, name)
-    if kinds := _of_log(name):
-        if len(kinds) > 1:
-            raise ValueError(f"Expected a name of one class, but {name!r} is logged by {', '.join(kinds)}. Name one.")
-        return f"{name!r} is a log of {kinds[0]}.\n\n{_described(known[kinds[0]], kinds[0])}"
+    if found := _of_log(name):
+        if len(found) > 1:
+            owners = ", ".join(each.owner for each in found)
+            raise ValueError(f"Expected a name of one class, but {name!r} is logged by {owners}. Name one.")
+        return f"{name!r} is a log of {found[0].owner}.\n\n{_of_result(found[0], known[found[0].owner])}"
     if "." in name and "/" not in name and all(name.split(".")):
         return _described(_imported(name), name)
     near = _near(name)
@@ -77,6 +83,18 @@ def _described(kind: type, name: str) -> str:
     return said
 
 
+def _of_result(log: "_Log", kind: type) -> str:
+    quantities, logs = quantities_of(kind), _logs(kind)
+    if log.key not in quantities or len(quantities) == 1:
+        return _described(kind, log.owner)
+    plain = "_".join(words(log.owner).lower().split())
+    made = {key: key if issubclass(kind, LightningModule) else result_name(plain, key) for key in quantities}
+    names = {key: next(iter(logs.get(key, [])), made[key]).rpartition("/")[2] for key in quantities}
+    others = ", ".join(name for key, name in names.items() if key != log.key)
+    said = textwrap.fill(f"Others of {log.owner}: {others}.", _WIDTH, break_on_hyphens=False)
+    return f"{card(kind, _logged(kind), only=log.key)}\n\n{said}"
+
+
 def _maps(quantities: object) -> bool:
     return isinstance(quantities, Mapping) and all(
         isinstance(key, str) and isinstance(each, Quantity) for key, each in quantities.items()
@@ -85,7 +103,7 @@ def _maps(quantities: object) -> bool:
 
 def _text(kind: type, quantities: Mapping[str, Quantity]) -> str:
     if quantities:
-        return card(kind, _logs(kind))
+        return card(kind, _logged(kind))
     first = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
     return "\n".join([kind.__name__, *textwrap.wrap(first, _WIDTH), "", "It declares no results of its own."])
 
@@ -123,23 +141,64 @@ def _logs(kind: type) -> dict[str, list[str]]:
     if issubclass(kind, RunCallback):
         for name, key in kind().logs().items():
             found[key].append(name)
-    for name, metric in standard_diagnostics().items():
+    standard = standard_diagnostics()
+    for name, metric in (standard | _of_a_diagnosis()).items():
+        stage = "<stage>" if name in standard else "test"
         for key in metric.quantities if type(metric) is kind else ():  # type: ignore[union-attr]
-            found[key].append(f"<stage>/{result_name(name, key)}")
+            found[key].append(f"{stage}/{result_name(name, key)}")
     return found
 
 
-def _of_log(name: str) -> list[str]:
-    parts = name.rpartition("/")[2].split("_")
-    owners: dict[str, list[str]] = defaultdict(list)
+def _of_a_diagnosis() -> dict[str, Metric]:
+    return diagnosis_diagnostics(nn.Linear(1, 1), labels=True)
+
+
+def _logged(kind: type) -> dict[str, list[str]]:
+    """As `_logs`. For a class that only a diagnosis has, the names also have the form of names that a user chooses."""
+    logs = _logs(kind)
+    own = {key: f"<stage>/{result_name('<name of the diagnostic>', key)}" for key in logs if issubclass(kind, Metric)}
+    free = {key: not any(name.startswith("<stage>/") for name in names) for key, names in logs.items()}
+    return {key: [own[key], *names] if key in own and free[key] else names for key, names in logs.items()}
+
+
+class _Log(NamedTuple):
+    owner: str
+    key: str | None  # None: it is not known which result of the owner
+    stage: str
+
+
+def _of_log(name: str) -> list[_Log]:
+    stage, _, base = name.rpartition("/")
+    parts, known = base.split("_"), _known_logs()
+    for count in range(len(parts), 0, -1):
+        if found := known.get(_plain("".join(parts[:count]))):
+            rest = "_".join(parts[count:])
+            exact = [each for each in found.values() if each.stage == stage]
+            exact = exact or [each for each in found.values() if each.stage == "<stage>" and stage in ("", *_STAGES)]
+            return [each._replace(key=_key_of(each, rest)) for each in exact or found.values()]
+    return []
+
+
+def _known_logs() -> dict[str, dict[str, _Log]]:
+    known: dict[str, dict[str, _Log]] = defaultdict(dict)  # name without underscores -> owner -> log
     for owner, kind in _classes().items():
         quantities: Mapping[str, Quantity] = getattr(kind, "quantities", {})
-        names = {each.rpartition("/")[2] for held in _logs(kind).values() for each in held}
-        names |= set(quantities) - {""} if issubclass(kind, LightningModule) else {owner} if quantities else set()
-        for each in {_plain(each) for each in names}:
-            owners[each].append(owner)
-    begun = ["".join(parts[:count]) for count in range(len(parts), 0, -1)]
-    return next((owners[plain] for each in begun if (plain := _plain(each)) in owners), [])
+        logs = [(key, each.rpartition("/")) for key, held in _logs(kind).items() for each in held]
+        named: list[tuple[str | None, str, str]] = [(key, stage, each) for key, (stage, _, each) in logs]
+        if issubclass(kind, LightningModule):
+            named += [(key, "", key) for key in set(quantities) - {""}]
+        elif quantities:
+            named.append((None, "", owner))
+        for key, stage, each in named:
+            known[_plain(each)].setdefault(owner, _Log(owner, key, stage))
+    return known
+
+
+def _key_of(log: _Log, rest: str) -> str | None:
+    """Return the key of a result, where the name of a log ends with `rest` behind the name that is known."""
+    quantities = quantities_of(_classes()[log.owner])
+    begun = [key for key in quantities if key and f"{rest}_".startswith(f"{key}_")]
+    return max(begun, key=len, default=log.key)
 
 
 def _plain(name: str) -> str:

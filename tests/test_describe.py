@@ -3,10 +3,13 @@
 import sys
 
 import pytest
+from torch import nn
 
 from lightning_ssl_geometry import callbacks, diagnostics, methods
 from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.diagnose.observed import diagnosis_diagnostics
 from lightning_ssl_geometry.diagnostics.card import quantities_of
+from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
 
 ROOMS = (diagnostics, methods, callbacks)
 CLASSES = {
@@ -150,7 +153,36 @@ def test_an_interruption_is_left_alone(mine):
 def test_a_log_is_described_by_its_class(capsys, name, owner):
     first, _, shown = described(capsys, name).partition("\n\n")
     assert first == f"{name!r} is a log of {owner}."
-    assert shown == described(capsys, owner)
+    own, _, others = shown.partition("\n\nOthers of ")
+    assert own.strip() in described(capsys, owner) or others
+    assert bool(others) == (len(quantities_of(CLASSES[owner])) > 1)
+
+
+def test_a_log_is_described_alone_and_the_others_of_its_class_are_named(capsys):
+    _, heading, result, others = described(capsys, "val/bound_upper").split("\n\n")
+    assert heading == "UpperBound"
+    assert result.startswith("Upper bound (Is it learning?)\n  logged as: <stage>/bound_upper\n")
+    assert " ".join(others.split()) == (
+        "Others of UpperBound: bound_info_nce, bound_entropy_form, bound_invariance, bound_repulsion, "
+        "bound_expectation, bound_entropy."
+    )
+    assert result in described(capsys, "UpperBound")
+    assert described(capsys, "UpperBound").count("logged as: ") == 7
+
+
+STANDARD = standard_diagnostics() | diagnosis_diagnostics(nn.Linear(1, 1), labels=True)
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_every_log_of_the_standard_sets_is_known(capsys, name):
+    metric = STANDARD[name]
+    for key, quantity in metric.quantities.items():
+        log = f"{name}_{key}" if key else name
+        for stage in ("", "train/", "val/", "test/", "probe/"):
+            first, _, result, *_ = described(capsys, f"{stage}{log}").split("\n\n")
+            assert first == f"'{stage}{log}' is a log of {type(metric).__name__}."
+            assert result.startswith(f"{quantity.title} (")
+            assert f"/{log}" in result.splitlines()[1]
 
 
 def test_a_card_says_log_names_percents_and_what_there_would_be_without_structure(capsys):
@@ -158,6 +190,7 @@ def test_a_card_says_log_names_percents_and_what_there_would_be_without_structur
     assert "logged as: val/knn_probe_accuracy\n" in shown
     assert "range: from 0% to 100%\n" in shown
     assert "logged as: <stage>/effective_rank_h, <stage>/effective_rank_z\n" in described(capsys, "EffectiveRank")
+    assert "logged as: <stage>/<name of the diagnostic>, test/lidar\n" in described(capsys, "LiDAR")
     assert "without structure: Isotropic: What directions" in described(capsys, "UnexplainedVariance")
     assert described(capsys, "InfoNCELoss").endswith("It declares no results of its own.\n")
 

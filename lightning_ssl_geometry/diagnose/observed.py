@@ -1,6 +1,6 @@
 """The default diagnostics of `diagnose`."""
 
-__all__ = ["diagnosis_monitor"]
+__all__ = ["diagnosis_diagnostics", "diagnosis_monitor"]
 
 from torch import nn
 from torchmetrics import Metric
@@ -24,17 +24,8 @@ _CLEAN = ("log_spectrum_h_image", "alpha_req", "intrinsic_dimension")
 _OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agreement")
 
 
-def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
-    """Return a monitor that runs the standard diagnostics, and some more, in the test loop.
-
-    The additional ones are LiDAR, SIGReg, the distance of the hardest negative, and, for unaugmented images, the
-    spectrum, alpha-ReQ and intrinsic dimension. If there are labels, label agreement and neural collapse are added. If
-    the projector is linear, two diagnostics of the directions of h that it ignores are added.
-
-    Args:
-        projector: The network's projector. None: diagnostics of z are computed on h.
-        labels: Whether the images have labels.
-    """
+def diagnosis_diagnostics(projector: nn.Module | None, labels: bool) -> dict[str, Metric]:
+    """Return {name: diagnostic} of the diagnostics of :func:`diagnosis_monitor` for a network with a projector."""
     diagnostics: dict[str, Metric] = standard_diagnostics(projector) | {
         "log_spectrum_h_image": LogSpectrum(),
         "alpha_req": AlphaReQ(),
@@ -47,6 +38,21 @@ def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMoni
         diagnostics |= {"label_agreement": LabelAgreement(), "neural_collapse": NeuralCollapse()}
     if isinstance(projector, nn.Linear):
         diagnostics |= {"unexplained_variance": UnexplainedVariance(), "null_space": NullSpaceFraction()}
+    return diagnostics
+
+
+def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
+    """Return a monitor that runs the standard diagnostics, and some more, in the test loop.
+
+    The additional ones are LiDAR, SIGReg, the distance of the hardest negative, and, for unaugmented images, the
+    spectrum, alpha-ReQ and intrinsic dimension. If there are labels, label agreement and neural collapse are added. If
+    the projector is linear, two diagnostics of the directions of h that it ignores are added.
+
+    Args:
+        projector: The network's projector. None: diagnostics of z are computed on h.
+        labels: Whether the images have labels.
+    """
+    diagnostics = diagnosis_diagnostics(projector, labels)
     rename = STANDARD_RENAME | {name: {"h": "h_image"} for name in _CLEAN}
     if projector is None:
         rename |= {name: {"z": "h"} for name in (*_OF_Z, "hardest_negative")}

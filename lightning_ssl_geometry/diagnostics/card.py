@@ -45,14 +45,15 @@ def words(name: str) -> str:
     return " ".join([first[:1].upper() + first[1:], *(each if each.isupper() else each.lower() for each in rest)])
 
 
-def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None) -> str:
+def card(thing: object, logs: Mapping[str, Sequence[str]] | None = None, only: str | None = None) -> str:
     """Describe the results of a Metric, a method, a probe or an evaluation in lines of at most 100 characters.
 
     For each result, the text has its title, its meaning, what low and high values mean, its range and its paper. `logs`
-    maps the key of a result to the names under which it is logged. None: the names are made from the key.
+    maps the key of a result to the names under which it is logged. None: the names are made from the key. `only` is the
+    key of the one result to describe. None: all results.
     """
     lines, quantities = [_class(thing).__name__], quantities_of(thing)
-    for key, quantity in quantities.items():
+    for key, quantity in quantities.items() if only is None else [(only, quantities[only])]:
         logged = ", ".join((logs or {}).get(key) or _logged(key, thing))
         lines += ["", _heading(quantity, thing), f"  logged as: {logged}"]
         lines += [
