@@ -4,8 +4,10 @@ __all__ = [
     "at_key",
     "culprit",
     "debugging",
+    "end",
     "explained",
     "in_users_code",
+    "of_parser",
     "one_line",
     "optimizer_error",
     "within_memory",
@@ -14,8 +16,9 @@ __all__ = [
 import inspect
 import os
 import re
+import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from functools import partial
@@ -23,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
@@ -36,6 +39,7 @@ BAD_VALUES = (ValueError, TypeError, RuntimeError, OverflowError, MemoryError, O
 _LATE = (torch.optim.Optimizer, LRScheduler)
 _NESTING = re.compile(r"""(?:- )?(?:Parser key "(?P<key>[^"]+)":|Problem with given class_path '(?P<cls>[^']+)':)\s*""")
 _UNKNOWN = re.compile(r"Option '(\w+)' is not accepted")
+_NO_CLASS = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 _CLASS = "Expected a class path, or a mapping with `class_path` and `init_args`, but got neither"
 _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
@@ -49,6 +53,12 @@ def one_line(text: str, limit: int = 600) -> str:
     """Join the lines of a text to one line of at most `limit` characters."""
     text = " ".join(text.split())
     return text if len(text) <= limit else f"{text[:limit]} ..."
+
+
+def end(message: str) -> NoReturn:
+    """Print one line about an error, and exit with status 2."""
+    sys.stderr.write(f"ssl-geometry: error: {message}\n")
+    sys.exit(2)
 
 
 class _Node(NamedTuple):
@@ -116,21 +126,24 @@ def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | Non
     return None
 
 
-def of_parser(message: str, given: Sequence[Mapping[str, Any]]) -> str:
+def of_parser(message: str, given: Sequence[Mapping[str, Any]], options: Iterable[str] = ()) -> str:
     """Shorten an error message of jsonargparse to one key and one reason.
 
     Args:
         message: The message, with a line for each type that jsonargparse tried.
         given: Contents of the YAML files on the command line, to find the full path of the key.
+        options: The options that the parser knows, such as "--trainer.max_epochs".
     """
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
-        return one_line(message)
+        return one_line(message) + _near_option(message, options)
     if (unknown := _UNKNOWN.search(rest)) and chain[-1] == ("cls", "torch.nn.Module"):
         where = ".".join("init_args" if kind == "cls" else part for kind, part in chain[:-1])
         return (
             f"{where}: Expected a `class_path` before the argument `{unknown[1]}`, but got none: name the class first."
         )
+    if missing := _NO_CLASS.search(rest):  # without the other types that jsonargparse tried
+        rest = f"{missing[0]}."
     rest += _near_class(rest)
     if chain[-1][0] == "cls":
         rest += _near(rest, chain[-1][1])
@@ -146,13 +159,24 @@ def _near(said: str, class_path: str) -> str:
     if unknown is None or not isinstance(made, type):
         return ""
     known = ArgumentParser(exit_on_error=False).add_class_arguments(made, fail_untyped=False)
-    near = get_close_matches(unknown[1], known, n=1)
-    return f" Near: `{near[0]}`." if near else ""
+    return _nearest(unknown[1], {name: name for name in known})
+
+
+def _near_option(said: str, options: Iterable[str]) -> str:
+    """If `said` is about an option that does not exist, return a hint with the most similar option."""
+    unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", said)
+    hint = _nearest(unknown[1], {name: name for name in options}) if unknown else ""
+    return f".{hint}" if hint else ""
+
+
+def _nearest(wrong: str, known: Mapping[str, str]) -> str:
+    near = get_close_matches(wrong, known, n=1)
+    return f" Near: `{known[near[0]]}`." if near else ""
 
 
 def _near_class(said: str) -> str:
     """If `said` is about a class that does not exist, return a hint with the most similar class."""
-    if found := re.search(r"module '([\w.]+)' has no attribute '(\w+)'", said):
+    if found := _NO_CLASS.search(said):
         known = {name: f"{found[1]}.{name}" for name in dir(import_module(found[1]))}
         wrong = found[2]
     elif found := re.search(r"Expected a dot import path string: (\w+)", said):
@@ -161,8 +185,7 @@ def _near_class(said: str) -> str:
         wrong = found[1]
     else:
         return ""
-    near = get_close_matches(wrong, known, n=1)
-    return f" Near: `{known[near[0]]}`." if near else ""
+    return _nearest(wrong, known)
 
 
 def within_memory() -> AbstractContextManager[Any]:

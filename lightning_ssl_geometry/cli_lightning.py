@@ -5,6 +5,7 @@ __all__ = ["GeometryCLI"]
 import pickle
 import re
 import sys
+from argparse import ArgumentParser, _SubParsersAction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -16,7 +17,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lightning_ssl_geometry import cli_errors
-from lightning_ssl_geometry.cli_errors import BAD_VALUES, at_key, culprit, debugging, explained, one_line
+from lightning_ssl_geometry.cli_errors import BAD_VALUES, at_key, culprit, debugging, end, explained, one_line
 
 _SEEDS = 2**32 - 1
 _DEVICES = 10_000
@@ -28,7 +29,7 @@ class _Parser(LightningArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error or debugging():
             super().error(message, ex)
-        _end(cli_errors.of_parser(message, _read(_Parser.given)))
+        end(cli_errors.of_parser(message, _read(_Parser.given), _options(self, _Parser.given)))
 
 
 class GeometryCLI(LightningCLI):
@@ -60,7 +61,7 @@ class GeometryCLI(LightningCLI):
             key, cause = found
             if debugging():
                 raise cause
-            _end(f"{key}: {explained(self._settings, key, cause)}")
+            end(f"{key}: {explained(self._settings, key, cause)}")
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Build the Trainer. Raise a ValueError for more than 10,000 devices."""
@@ -77,19 +78,20 @@ class GeometryCLI(LightningCLI):
                 raise
             named = re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(error))
             held = f"holds {named[1]}" if named else "is damaged or is no checkpoint"
-            _end(
+            end(
                 f"ckpt_path: Expected a checkpoint that loads with weights_only=True, but it {held}. If you trust the "
                 "file as much as a program that you run, add --weights_only false."
             )
-        except (ValueError, FileNotFoundError, MisconfigurationException) as error:
+        except (ValueError, OSError, MisconfigurationException) as error:
             refused = isinstance(error, MisconfigurationException)  # by Lightning, such as an epoch that is done
             begun = subcommand == "fit" and self.trainer.global_step > 0 and not refused
-            ours = re.search(r"(^|: )Expected ", str(error)) or not isinstance(error, ValueError)
+            plain = isinstance(error, FileNotFoundError | MisconfigurationException)
+            ours = plain or re.search(r"(^|: )Expected ", str(error))
             if debugging() or begun or not ours or cli_errors.in_users_code(error):
                 raise
             checkpoint = self._settings.get("ckpt_path")
             key = "ckpt_path" if checkpoint and str(checkpoint) in str(error) else at_key(self._settings, error)
-            _end(f"{key}: {one_line(str(error))}" if key else one_line(str(error)))
+            end(f"{key}: {one_line(str(error))}" if key else one_line(str(error)))
 
     @property
     def _settings(self) -> Namespace:
@@ -115,7 +117,7 @@ class GeometryCLI(LightningCLI):
     def _set_seed(self) -> None:
         seed = self._get(self.config, "seed_everything")
         if not isinstance(seed, bool) and seed is not None and not 0 <= seed <= _SEEDS:
-            _end(f"seed_everything: Expected 0 <= `seed_everything` <= {_SEEDS}, but got {seed}.")
+            end(f"seed_everything: Expected 0 <= `seed_everything` <= {_SEEDS}, but got {seed}.")
         super()._set_seed()
 
     def _parse_ckpt_path(self) -> None:
@@ -128,9 +130,10 @@ class GeometryCLI(LightningCLI):
         return arguments
 
 
-def _end(message: str) -> NoReturn:
-    sys.stderr.write(f"ssl-geometry: error: {message}\n")
-    sys.exit(2)
+def _options(parser: ArgumentParser, given: list[str]) -> list[str]:
+    commands = [each for each in parser._actions if isinstance(each, _SubParsersAction)]
+    parsers = [parser, *(each.choices[name] for each in commands for name in given[:1] if name in each.choices)]
+    return [option for each in parsers for option in each._option_string_actions if option.startswith("--")]
 
 
 def _read(arguments: list[str]) -> list[dict[str, Any]]:

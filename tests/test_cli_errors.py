@@ -89,6 +89,60 @@ def test_data_that_do_not_fit_are_named_before_the_first_step(tmp_path, capsys):
     assert line == "ckpt_path: Checkpoint file not found: nowhere.ckpt"
 
 
+def test_an_option_that_is_misspelt(capsys):
+    for command, wrong, right in [
+        ("fit", "--trainer.max_epocs=1", "--trainer.max_epochs"),
+        ("validate", "--ckpt_pth", "--ckpt_path"),
+        ("diagnose", "--pretraned", "--pretrained"),
+    ]:
+        with pytest.raises(SystemExit, match="2"):
+            main([command, wrong])
+        said = f"ssl-geometry: error: unrecognized arguments: {wrong}. Near: `{right}`.\n"
+        assert capsys.readouterr().err == said
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "--zebra"])
+    assert capsys.readouterr().err == "ssl-geometry: error: unrecognized arguments: --zebra\n"
+
+
+def test_a_class_that_is_misspelt_where_it_is_given_as_text(capsys):
+    name = "lightning_ssl_geometry.methods.SimCLRModul"
+    line = "module 'lightning_ssl_geometry.methods' has no attribute 'SimCLRModul'."
+    for command in ("fit", "diagnose"):
+        with pytest.raises(SystemExit, match="2"):
+            main([command, "--model", name])
+        assert capsys.readouterr().err == f"ssl-geometry: error: model: {line} Near: `{name}e`.\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "place"),
+    [
+        ("MNIST", "MNIST/raw"),
+        ("CIFAR10", "cifar-10-batches-py"),
+        ("CIFAR100", "cifar-100-python"),
+    ],
+)
+@pytest.mark.parametrize("download", [True, False])
+def test_a_data_set_that_is_not_there(tmp_path, capsys, monkeypatch, data, place, download):
+    def offline(*_, **__):
+        raise RuntimeError("no\nnetwork")
+
+    monkeypatch.setattr(f"torchvision.datasets.{data}.download", offline)
+    config = yaml.safe_load(SMOKE.read_text())
+    config["data"] = {
+        "class_path": f"lightning_ssl_geometry.data.{data}DataModule",
+        "init_args": {"root": str(tmp_path), "download": download},
+    }
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump({"seed_everything": 0} | config))
+    where = ["--trainer.logger.init_args.save_dir", str(tmp_path)]
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "--config", str(tmp_path / "x.yaml"), "--trainer.accelerator", "cpu", *where, *QUIET])
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if "error: " in each]
+    assert line.startswith("ssl-geometry: error: data.init_args.root: Expected ")
+    assert str(tmp_path / place) in line
+    if download:
+        assert "but got: no network. Without a network, put the published files into the folder" in line
+
+
 def test_a_key_that_is_none_and_a_file_that_is_not_there(tmp_path, capsys):
     (tmp_path / "x.yaml").write_text("trainer: {max_epoch: 3}")
     assert "max_epoch" in said(capsys, tmp_path, "--config", str(tmp_path / "x.yaml"))

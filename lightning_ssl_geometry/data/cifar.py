@@ -20,7 +20,8 @@ class CIFAR10DataModule(TorchvisionDataModule):
     """
 
     def fetch(self) -> None:
-        _read("CIFAR10", self.root, True, download=True)
+        with self._expecting("CIFAR-10", "cifar-10-batches-py"):
+            _read("CIFAR10", self.root, True, download=True)
 
     def load(self) -> Source:
         train, test = (_read("CIFAR10", self.root, train) for train in (True, False))
@@ -35,7 +36,8 @@ class CIFAR100DataModule(TorchvisionDataModule):
     """
 
     def fetch(self) -> None:
-        _read("CIFAR100", self.root, True, download=True)
+        with self._expecting("CIFAR-100", "cifar-100-python"):
+            _read("CIFAR100", self.root, True, download=True)
 
     def load(self) -> Source:
         train, test = (_read("CIFAR100", self.root, train) for train in (True, False))

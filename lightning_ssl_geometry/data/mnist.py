@@ -27,7 +27,8 @@ class MNISTDataModule(TorchvisionDataModule):
         if not all(_found(self._raw / name.format(part)) for part in ("train", "t10k") for name in (_IMAGES, _LABELS)):
             from torchvision.datasets import MNIST
 
-            MNIST(self.root, download=True)
+            with self._expecting("MNIST", "MNIST/raw"):
+                MNIST(self.root, download=True)
 
     def load(self) -> Source:
         return Source(self._part("train"), self._part("t10k"), [*map(str, range(10))])

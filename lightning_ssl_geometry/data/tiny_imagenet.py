@@ -154,7 +154,10 @@ def _download(url: str, path: Path, md5: str) -> None:
             with _open(url, part) as response, part.open("ab" if response.status == 206 else "wb") as file:
                 _receive(response, file, f"Fetching {path.name}")
         except (OSError, HTTPException) as error:
-            raise OSError(f"Expected to fetch {url}, but got: {error}. Run again to go on where it stopped.") from error
+            raise OSError(
+                f"Expected to fetch {url}, but got: {error}. Run again to go on where it stopped, or put "
+                f"the file into `root` as {path}."
+            ) from error
     try:
         _compare(part, md5, "It was removed: run again to fetch it anew.")
     except ValueError:

@@ -3,6 +3,9 @@
 __all__ = ["TorchvisionDataModule"]
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Unpack
 
 from lightning_ssl_geometry.data.base import ImageDataModule, ImageSettings
@@ -44,6 +47,18 @@ class TorchvisionDataModule(ImageDataModule):
     def prepare_data(self) -> None:
         if self.download:
             self.fetch()
+
+    @contextmanager
+    def _expecting(self, name: str, folder: str) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, OSError) as error:
+            said = " ".join(str(error).split()).removesuffix(".") + "."
+            raise OSError(
+                f"Expected to download {name} to `root`, which is {self.root!r}, but got: {said} "
+                f"Without a network, put the published files into the folder {Path(self.root) / folder}, where "
+                "torchvision expects them."
+            ) from error
 
     @abstractmethod
     def fetch(self) -> None:

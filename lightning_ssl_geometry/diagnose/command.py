@@ -3,10 +3,11 @@
 __all__ = ["run"]
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import lightning as L
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
@@ -15,6 +16,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
+from lightning_ssl_geometry.cli_errors import debugging, end, of_parser, one_line
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
@@ -33,8 +35,16 @@ class _ShortHelp(DefaultHelpFormatter):
         return re.sub(r", known subclasses: [^)]*", "", super()._expand_help(action))
 
 
+class _Parser(ArgumentParser):
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        if not self.exit_on_error or debugging():
+            super().error(message, ex)
+        end(of_parser(message, [], [each for each in self._option_string_actions if each.startswith("--")]))
+
+
 def run(args: Sequence[str]) -> None:
     """Run `ssl-geometry diagnose` with the command-line options `args`. Exits with a message if an option is wrong."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # no line for each of a download's retries
     parser = _parser()
     given = list(args)
     options = parser.parse_args(given)
@@ -52,12 +62,26 @@ def run(args: Sequence[str]) -> None:
             _compare(built, config)
         else:
             _diagnose_one(built, config)
+    except BrokenPipeError:  # nobody reads what is printed
+        raise
     except (ValueError, OSError, MisconfigurationException) as error:
-        parser.error(str(error))
+        if debugging():
+            raise
+        end(_as_options(one_line(str(error))))
+
+
+def _as_options(said: str) -> str:
+    """Spell arguments of Python as options of the command line.
+
+    >>> _as_options("Try `pretrained=False`, or `checkpoint=FILE`.")
+    'Try `--pretrained false`, or `--checkpoint FILE`.'
+    """
+    spelt = re.sub(r"`(\w+)=(\w+)`", r"`--\1 \2`", said)
+    return re.sub(r"(?<=\w )(True|False)`", lambda found: found[0].lower(), spelt)
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser("ssl-geometry diagnose", description=_DESCRIPTION, formatter_class=_ShortHelp)
+    parser = _Parser("ssl-geometry diagnose", description=_DESCRIPTION, formatter_class=_ShortHelp)
     parser.add_argument("--config", action="config", help="YAML file with any of these options")
     parser.add_argument("what", nargs="?", help="a run's folder, a checkpoint in one, timm:NAME, or a YAML file")
     parser.add_argument(

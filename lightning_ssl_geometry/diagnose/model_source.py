@@ -144,7 +144,7 @@ def _load_timm(name: str, pretrained: bool) -> Loaded:
     except OSError as error:
         raise OSError(
             f"Expected timm's weights of {name!r} to be downloaded, but: {str(error).splitlines()[0]} Without them, "
-            "give a `checkpoint`, or set `pretrained` to False for random ones."
+            "use `pretrained=False` for random weights, or `checkpoint=FILE` for your own."
         ) from error
     known: dict[str, Any] = backbone.network.pretrained_cfg  # type: ignore[assignment]
     normalization = (tuple(known["mean"]), tuple(known["std"])) if pretrained else None

@@ -165,13 +165,18 @@ def test_names(what, name):
     assert source_name(what) == name
 
 
-def test_weights_that_cannot_be_downloaded(monkeypatch):
+def test_weights_that_cannot_be_downloaded(monkeypatch, capsys):
     def offline(*_, **__):
         raise OSError("no network\nand more of it")
 
     monkeypatch.setattr("timm.create_model", offline)
-    with pytest.raises(OSError, match="of 'resnet18' to be downloaded, but: no network Without them, give"):
+    with pytest.raises(OSError, match="of 'resnet18' to be downloaded, but: no network Without them, use `pret"):
         ModelSource(timm="resnet18").load()
+    line = (
+        "ssl-geometry: error: Expected timm's weights of 'resnet18' to be downloaded, but: no network Without them, "
+        "use `--pretrained false` for random weights, or `--checkpoint FILE` for your own.\n"
+    )
+    assert refused(capsys, "timm:resnet18", "--images", ".") == line
 
 
 def test_timm_is_normalised_and_sized_as_timm_says(monkeypatch):
@@ -325,7 +330,10 @@ def test_bad_input(here, capsys, args, message):
     (here / "broken/checkpoints/last.ckpt").touch()
     (here / "broken/config.yaml").write_text("model: {class_path: no.such.Class}")
     (here / "bad.yaml").write_text("no_such_option: 3\n")
-    assert message in refused(capsys, *args)
+    said = refused(capsys, *args)
+    assert message in said
+    assert said.startswith("ssl-geometry: error: ")
+    assert said.count("\n") == 1
 
 
 def test_a_run_that_is_not_whole(here, capsys):
