@@ -153,6 +153,8 @@ class RunReport(RunCallback):
         if not logged and status == "finished":
             rank_zero_warn("RunReport has no page to write: nothing was logged. Is `log_every_n_steps` too large?")
             return
+        if status != "finished" and self.kind == "fit" and not self._has_steps(trainer, logged):
+            return
         console, drawings = Console(), Drawings()
         run: Run | None = None
         with _errors_warned("the report of this run"):
@@ -171,6 +173,10 @@ class RunReport(RunCallback):
         with _errors_warned("the figures to the loggers"):
             if self.figures:
                 log_run(trainer.loggers, run, max(trainer.global_step - 1, 0), drawings=drawings)
+
+    def _has_steps(self, trainer: L.Trainer, logged: bool) -> bool:
+        earlier = bool(self._files.resumed) or (trainer.ckpt_path is not None and logged)
+        return trainer.global_step > 0 or earlier
 
     def _write(self, trainer: L.Trainer, status: str) -> None:
         done = {"epochs": trainer.current_epoch, "steps": trainer.global_step} if self.kind == "fit" else {}

@@ -76,7 +76,7 @@ EARLY = ["setup", "configure_optimizers", "on_fit_start", "on_train_start", "tra
 
 
 @pytest.mark.parametrize(("hook", "steps"), [*((hook, 0) for hook in EARLY), ("on_train_epoch_end", 6)])
-def test_a_run_that_fails_leaves_a_page_that_says_so(tmp_path, capsys, hook, steps):
+def test_a_run_that_fails_leaves_a_page_that_says_so_unless_it_had_no_step(tmp_path, capsys, hook, steps):
     report = RunReport()
     trainer = quiet(tmp_path, callbacks=[report], logger=CSVLogger(tmp_path, "run"), max_epochs=3)
     with pytest.raises(RuntimeError, match="out of <b>luck</b>"):
@@ -84,6 +84,12 @@ def test_a_run_that_fails_leaves_a_page_that_says_so(tmp_path, capsys, hook, ste
     record = recorded(tmp_path)
     assert (record["status"], record["steps"]) == ("failed", steps)
     assert record["error"] == {"type": "RuntimeError", "message": "out of <b>luck</b>"}
+    if not steps:
+        assert not (tmp_path / RUN / "report.html").exists()
+        assert "report.html" not in capsys.readouterr().out
+        fit(tmp_path, report, logger=CSVLogger(tmp_path, "run"))  # the next one is not this one
+        assert recorded(tmp_path, "run/version_1")["status"] == "finished"
+        return
     page = page_of(tmp_path / RUN / "report.html")
     said = f"This run failed after {steps} steps: RuntimeError: out of <b>luck</b>"
     assert said in page.text
@@ -92,11 +98,20 @@ def test_a_run_that_fails_leaves_a_page_that_says_so(tmp_path, capsys, hook, ste
     printed = " ".join(capsys.readouterr().out.split())
     assert said in printed
     assert "report.html" in printed
-    if steps:
-        assert pd.read_csv(tmp_path / RUN / "metrics.csv")["train/loss"].notna().sum() >= 1
-    else:
-        fit(tmp_path, report, logger=CSVLogger(tmp_path, "run"))  # the next one is not this one
-        assert recorded(tmp_path, "run/version_1")["status"] == "finished"
+    assert pd.read_csv(tmp_path / RUN / "metrics.csv")["train/loss"].notna().sum() >= 1
+
+
+@pytest.mark.filterwarnings("ignore:Checkpoint directory")
+def test_a_resumed_run_that_fails_before_its_first_step_keeps_its_page(tmp_path):
+    saving = ModelCheckpoint(tmp_path / "kept", save_last=True)
+    loggers = [CSVLogger(tmp_path, "run", version=f"version_{part}") for part in (0, 1)]
+    settings = {"callbacks": [RunReport(), saving], "enable_checkpointing": True}
+    trainer = quiet(tmp_path, logger=loggers[0], **settings)
+    trainer.fit(fails_in("on_train_epoch_end"), datamodule=data())  # it would fail in a second epoch
+    trainer = quiet(tmp_path, logger=loggers[1], max_epochs=3, **settings)
+    with pytest.raises(RuntimeError, match="out of <b>luck</b>"):
+        trainer.fit(fails_in("training_step"), datamodule=data(), ckpt_path=tmp_path / "kept" / "last.ckpt")
+    assert "This run failed" in page_of(tmp_path / "run/version_1/report.html").text
 
 
 def test_what_fails_behind_the_end_of_a_fit_is_not_its_failure(tmp_path):
