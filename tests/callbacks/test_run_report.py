@@ -112,7 +112,7 @@ def test_a_resumed_run_that_fails_before_its_first_step_keeps_its_page(tmp_path)
     trainer = quiet(tmp_path, logger=loggers[1], max_epochs=3, **settings)
     with pytest.raises(RuntimeError, match="out of <b>luck</b>"):
         trainer.fit(fails_in("training_step"), datamodule=data(), ckpt_path=tmp_path / "kept" / "last.ckpt")
-    assert "This run failed" in page_of(tmp_path / "run/version_1/report.html").text
+    assert "This part of the run failed before its first step" in page_of(tmp_path / "run/version_1/report.html").text
 
 
 def test_what_fails_behind_the_end_of_a_fit_is_not_its_failure(tmp_path):
