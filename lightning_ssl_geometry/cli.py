@@ -90,8 +90,8 @@ def _silent_without_reader() -> Iterator[None]:
     except BaseException as error:
         of_pipe = _is_of_pipe(error)
         rich_ended = of_pipe and isinstance(error, SystemExit)  # then rich has already closed the output
-        gone = [_is_gone(stream, "\n" if of_pipe and not rich_ended else "") for stream in (sys.stdout, sys.stderr)]
-        if rich_ended or (of_pipe and any(gone)):  # another pipe, such as wandb's, is an error
+        gone = any(_is_gone(stream, "\n" if of_pipe and not rich_ended else "") for stream in (sys.stdout, sys.stderr))
+        if rich_ended or (of_pipe and gone):  # another pipe, such as wandb's, is an error
             raise SystemExit(_BY_SIGPIPE) from None
         raise
     if any([_is_gone(stream) for stream in (sys.stdout, sys.stderr)]):
