@@ -48,7 +48,7 @@ class CRLTACModule(AlternatingModule):
     depend only on (seed, epoch, sample index), with epoch 0 in validation. If a batch has no `index`, they use the
     global random state.
 
-    In :meth:`step`, h (m, N, D) and z (m, N, P) belong to the m drawn augmentations. `h_image` is the mean of f over
+    In `step`, h (m, N, D) and z (m, N, P) belong to the m drawn augmentations. `h_image` is the mean of f over
     P(T | X), which `forward` returns. `z_image` is the mean of the normalised embedding over P(T | X), normalised again
     (Section 3.1 of Koyama et al. 2021). Running statistics of batch norm are updated in phase 1 only.
     :class:`AlternatingModule` lists options of the Trainer that cannot be used.

@@ -48,7 +48,7 @@ class HSSLModule(SSLModule):
     Zappella 2022). H-SSL compares the fiber bundles of two random base spaces in one view. A-SSL compares the fiber
     bundles of one base space in two views.
 
-    `forward` returns h (N, C), the maximum of the feature map over the group, averaged over space. In :meth:`step`,
+    `forward` returns h (N, C), the maximum of the feature map over the group, averaged over space. In `step`,
     `fibers` (2, N, b C) are the projector's inputs. The drawn base spaces depend only on (seed, epoch, sample index),
     with epoch 0 in validation.
 
