@@ -81,7 +81,7 @@ def test_without_a_terminal_foreign_classes_are_named_and_not_imported(run, caps
     with pytest.raises(SystemExit) as ended:
         diagnose()
     assert ended.value.code == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ssl-geometry: error: ")]
     said = "Expected --trust, as run/config.yaml names planted.Projector, which would be imported and run, but got none"
     assert said in line
     assert not (run / "imported").exists()
@@ -188,7 +188,7 @@ def test_a_config_that_is_no_plain_yaml_is_one_line(run, capsys, text, said, tru
         ModelSource(run="run").load()
     with pytest.raises(SystemExit):
         diagnose(*trust)
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ssl-geometry: error: ")]
     assert "run/config.yaml" in line
     assert not (run / "ran").exists()
 
