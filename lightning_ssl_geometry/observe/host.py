@@ -53,8 +53,8 @@ class Host:
         batch_keys: Name -> place in the batch. A place is a key, a position, a dotted path ("views.0.image"), or a list
             of these. "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in
             {"label": 1, "val/label": "label"}. If a batch lacks a place, the first batch of the stage raises an error.
-            A missing place of "views" is an error only where views are read. A name that
-            looks like a misspelt one is an error before training.
+            A missing place of "views" is an error only where views are read. A name that looks misspelt is an error
+            before training.
         augment: Makes two views of the batch's images if batches have no views. It is called with (image, index,
             epoch). Examples are :class:`lightning_ssl_geometry.views.SimCLRViews`, for images in [0, 1], and
             :class:`lightning_ssl_geometry.views.NormalizedViews`. The views pass through the host in eval mode, in
