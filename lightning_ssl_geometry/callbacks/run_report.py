@@ -18,11 +18,11 @@ import lightning as L
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_ssl_geometry.callbacks.loggers import log_run
 from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
-from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.checks import one_of
+from lightning_ssl_geometry.recording.logged import log_run
+from lightning_ssl_geometry.recording.run_files import RunFiles
 
 Kind = Literal["fit", "diagnosis"]
 

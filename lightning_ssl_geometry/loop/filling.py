@@ -3,6 +3,8 @@
 __all__ = ["Filling"]
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -40,9 +42,10 @@ class Filling:
         """Whether the batch number `batch_idx` is chosen."""
         return self._n is None or batch_idx % self._n == 0
 
-    def saw(self, space: Tensor) -> None:
-        """Record that a batch was used. `space` (V, N, D) is h or z of the V views of its N samples."""
-        if self._n is not None:
+    def saw(self, observation: Mapping[str, Any]) -> None:
+        """Record that a batch was used. `observation` has h or z (V, N, D) of the V views of its N samples."""
+        space = observation.get("h", observation.get("z"))
+        if self._n is not None or not isinstance(space, Tensor) or space.ndim < 2:
             return
         rows = len(space) * space.shape[1] * distributed.world_size()
         wanted = max(_PER_DIMENSION * space.shape[-1], _LEAST)

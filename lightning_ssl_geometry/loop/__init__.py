@@ -1,0 +1,1 @@
+"""Diagnostics around any training loop, without Lightning's Trainer."""
