@@ -55,7 +55,18 @@ ROOMS = {
         *("diagnostics", "observe", "report", "files", "loggers", "quantity", "papers", "manifest", "checks")
     },
     "loop": {
-        *("observe", "recording", "diagnostics", "distributed", "manifest", "report", "loggers", "checks", "settings")
+        *(
+            "observe",
+            "recording",
+            "diagnostics",
+            "distributed",
+            "manifest",
+            "report",
+            "loggers",
+            "checks",
+            "settings",
+            "types",
+        )
     },
     "callbacks": {
         "loop",
