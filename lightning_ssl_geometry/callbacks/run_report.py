@@ -21,6 +21,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.checks import one_of
+from lightning_ssl_geometry.either_lightning import either, package_of
 from lightning_ssl_geometry.recording.logged import log_run
 from lightning_ssl_geometry.recording.run_files import RunFiles
 
@@ -116,7 +117,7 @@ class RunReport(RunCallback):
             rank_zero_warn(f"RunReport could not write the report of this run: {error}")
 
     def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if not trainer.fast_dev_run and not any(isinstance(logger, CSVLogger) for logger in trainer.loggers):  # type: ignore[attr-defined]
+        if not trainer.fast_dev_run and not _tables(trainer):  # type: ignore[attr-defined]
             raise ValueError("Expected a CSVLogger among the Trainer's `logger`s for RunReport, but got none.")
         self._files = run_files(trainer)
         self.refuse(trainer, "run.json", "report.html")
@@ -126,11 +127,11 @@ class RunReport(RunCallback):
         self._write(trainer, "running")
 
     def _begin_late(self, trainer: L.Trainer, pl_module: L.LightningModule) -> bool:
-        loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
-        if self._ended or self.kind != "fit" or trainer.state.fn != "fit" or not loggers:
+        tables = _tables(trainer)
+        if self._ended or self.kind != "fit" or trainer.state.fn != "fit" or not tables:
             return False
         alone = trainer.world_size == 1
-        self._files = run_files(trainer) if alone else RunFiles(Path(loggers[0].log_dir), trainer.is_global_zero)
+        self._files = run_files(trainer) if alone else RunFiles(Path(tables[0].log_dir), trainer.is_global_zero)
         try:
             self._files.check("run.json", "report.html")
         except ValueError:  # the files are of another run, which may be why this run failed
@@ -194,6 +195,10 @@ class RunReport(RunCallback):
             file.write((json.dumps(record, indent=2) + "\n").encode())
 
 
+def _tables(trainer: L.Trainer) -> list[CSVLogger]:
+    return [logger for logger in trainer.loggers if isinstance(logger, either(CSVLogger))]
+
+
 @contextmanager
 def _errors_warned(what: str | Path) -> Iterator[None]:
     try:
@@ -203,12 +208,13 @@ def _errors_warned(what: str | Path) -> Iterator[None]:
 
 
 _MOST_ERROR = 10_000
-_PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "lightning", "torchmetrics", "timm", "numpy")
+_PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "torchmetrics", "timm", "numpy")
 
 
 def _record(trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
     seed = os.environ.get("PL_GLOBAL_SEED")
     datamodule = getattr(trainer, "datamodule", None)
+    packages = (*_PACKAGES, package_of(trainer))
     root, classes = getattr(datamodule, "root", None), getattr(datamodule, "num_classes", None)
     return {
         "model": type(pl_module).__name__,
@@ -222,7 +228,8 @@ def _record(trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in pl_module.parameters()),
         "world_size": trainer.world_size,
         "precision": str(trainer.precision),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in (*_PACKAGES, package_of(trainer))},
         "machine": {
             "system": f"{platform.system()} {platform.machine()}",
             "cpus": os.cpu_count(),
