@@ -228,8 +228,7 @@ def _record(trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in pl_module.parameters()),
         "world_size": trainer.world_size,
         "precision": str(trainer.precision),
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in (*_PACKAGES, package_of(trainer))},
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
         "machine": {
             "system": f"{platform.system()} {platform.machine()}",
             "cpus": os.cpu_count(),
