@@ -57,7 +57,18 @@ ROOMS = {
         "either_lightning",
     },
     "loop": {
-        *("observe", "recording", "diagnostics", "distributed", "manifest", "report", "loggers", "checks", "settings")
+        *(
+            "observe",
+            "recording",
+            "diagnostics",
+            "distributed",
+            "manifest",
+            "report",
+            "loggers",
+            "checks",
+            "settings",
+            "types",
+        )
     },
     "callbacks": {
         "either_lightning",

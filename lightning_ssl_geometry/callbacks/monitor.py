@@ -2,12 +2,10 @@
 
 __all__ = ["GeometryMonitor", "Stage"]
 
-import inspect
 from collections.abc import Sequence
 from typing import Any, Unpack, get_args
 
 import lightning as L
-from torch import nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.calibration import calibrated
@@ -18,18 +16,15 @@ from lightning_ssl_geometry.callbacks.run_callback import run_files
 from lightning_ssl_geometry.callbacks.stage import StageCallback
 from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.deprecation import by_position
-from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 from lightning_ssl_geometry.loop.failures import OnError
 from lightning_ssl_geometry.loop.filling import Filling
-from lightning_ssl_geometry.loop.measurements import Measurements
+from lightning_ssl_geometry.loop.measurements import Measurements, refuse_misspelt
 from lightning_ssl_geometry.loop.readout import Seen
-from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.recording.arrays import ArrayFiles
 from lightning_ssl_geometry.settings import passed_on
-from lightning_ssl_geometry.types import SAMPLE_AXIS
 
 
 class GeometryMonitor(StageCallback):
@@ -98,9 +93,6 @@ class GeometryMonitor(StageCallback):
         for stage in stages:
             one_of(get_args(Stage), stages=stage)
         at_least(1, probe_size=probe_size, probe_every_n_epochs=probe_every_n_epochs)
-        self._standard = diagnostics is None
-        if diagnostics is None:
-            diagnostics, rename = standard_diagnostics(), STANDARD_RENAME | (rename or {})
         self.name = name
         self.filling = Filling(every_n_steps)
         self.probe_size = probe_size
@@ -138,11 +130,9 @@ class GeometryMonitor(StageCallback):
         super().setup(trainer, pl_module, stage)
         self._probe_loader = None
         self.measurements.start(ArrayFiles(run_files(trainer), trainer.loggers))
-        projector = getattr(pl_module, "projector", None)  # one named in `taps` is checked later, at the first step
-        known = projector if isinstance(projector, nn.Module) else None
-        self.measurements.keep(standard_diagnostics(known) if self._standard else self.measurements.diagnostics)
+        self.measurements.apply_to(pl_module)
         _refuse_twins(trainer)
-        _refuse_misspelt(trainer)
+        refuse_misspelt([monitor.measurements for monitor in callbacks_of(trainer, GeometryMonitor)])
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         super().teardown(trainer, pl_module, stage)
@@ -227,29 +217,4 @@ def _refuse_twins(trainer: L.Trainer) -> None:
                 raise ValueError(
                     f"Expected each name to be logged once, but two monitors log {name!r}. Give one of them a `name`, "
                     "such as GeometryMonitor(name='teacher')."
-                )
-
-
-def _refuse_misspelt(trainer: L.Trainer) -> None:
-    monitors = callbacks_of(trainer, GeometryMonitor)
-    metrics = [
-        (metric, each.renamed(metric, name, SAMPLE_AXIS))
-        for each in (monitor.measurements for monitor in monitors)
-        for name, metric in each.diagnostics.items()
-    ]
-    read = {
-        rename.get(argument, argument)
-        for metric, rename in metrics
-        for argument in inspect.signature(metric.update).parameters
-    }
-    for monitor in monitors:
-        taps = monitor.observer.taps
-        given = [("taps", name) for name in (taps.taps if taps else ())]
-        given += [("batch_keys", key.rpartition("/")[2]) for key in monitor.observer.reader.batch_keys]
-        for argument, name in given:
-            likely = near(name, read | set(SAMPLE_AXIS))
-            if likely and name not in read | SAMPLE_AXIS.keys():
-                raise ValueError(
-                    f"Expected `{argument}` of {monitor.title} to name what a diagnostic observes, but none observes "
-                    f"{name!r}.{likely}"
                 )

@@ -138,7 +138,8 @@ class StageCallback(EvaluationCallback):
     def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
         """Return the observation of a step. If `augment` is given, this passes its views through the model."""
         if self.observer.augment is None:
-            return self.observer.close(outputs, batch, now(trainer), stage=stage)
+            own = None if self.observer.taps else outputs  # a host's outputs may have the same names by accident
+            return self.observer.close(own, batch, now(trainer), stage=stage)
         with undisturbed(trainer.lightning_module):
             return self.observer.look(trainer.lightning_module, batch, now(trainer), stage=stage)
 

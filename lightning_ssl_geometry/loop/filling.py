@@ -30,13 +30,17 @@ class Filling:
         if every_n_steps is not None:
             at_least(1, every_n_steps=every_n_steps)
         self.every_n_steps = every_n_steps
-        self.begin(math.inf)
+        self.restart()
 
     def begin(self, batches: float) -> None:
         """Begin an epoch. `batches` is the number of its batches, or infinity if unknown."""
         self._batches = batches
         self._n = self.every_n_steps
         self._rows = 0
+
+    def restart(self) -> None:
+        """Begin an epoch with an unknown number of batches."""
+        self.begin(math.inf)
 
     def wants(self, batch_idx: int) -> bool:
         """Whether the batch number `batch_idx` is chosen."""

@@ -1,6 +1,6 @@
 """Measurements: the diagnostics of all stages of a run, from the tensors of its steps to the files of its results."""
 
-__all__ = ["Measurements", "Recorder"]
+__all__ = ["Measurements", "Recorder", "refuse_misspelt"]
 
 import copy
 import inspect
@@ -10,20 +10,23 @@ from typing import Any, Protocol
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import named
 from lightning_ssl_geometry.diagnostics.diagnostic import preferred
+from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 from lightning_ssl_geometry.loop.failures import Failures, diagnostic_named
 from lightning_ssl_geometry.loop.readout import Readout, Seen
 from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_of
 from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.recording.arrays import SEEN, ArrayFiles
 from lightning_ssl_geometry.recording.names import check_name
 from lightning_ssl_geometry.recording.quantities_file import meaning, misnamed
+from lightning_ssl_geometry.types import SAMPLE_AXIS
 
 
 class Recorder(Protocol):
@@ -51,7 +54,7 @@ class Measurements:
         owner: The callback or loop that logs the results.
         observer: Its observer, which knows what the model and the batches lack.
         failures: Its failures.
-        diagnostics: Name -> Metric. Each stage gets copies.
+        diagnostics: Name -> Metric. Each stage gets copies. None: the standard set.
         rename: Name of a diagnostic -> {argument of its `update`: name of the tensor}.
         stages: The observed stages.
         name: Part of all logged names, or None.
@@ -63,11 +66,14 @@ class Measurements:
         observer: Observer,
         failures: Failures,
         *,
-        diagnostics: dict[str, Metric],
+        diagnostics: dict[str, Metric] | None,
         rename: Mapping[str, dict[str, str]],
         stages: Sequence[str],
         name: str | None = None,
     ) -> None:
+        self._standard = diagnostics is None
+        if diagnostics is None:
+            diagnostics, rename = standard_diagnostics(), {**STANDARD_RENAME, **rename}
         named(Metric, diagnostics=diagnostics)
         check_name("diagnostics", *diagnostics)
         check_name("name", *([] if name is None else [name]))
@@ -93,9 +99,12 @@ class Measurements:
         self._refused: set[str] = set()  # names that somebody else logs with another meaning
         self._readout.restart()
 
-    def keep(self, wanted: Iterable[str]) -> None:
-        """Compute only the diagnostics in `wanted`."""
-        names = [name for name in self.diagnostics if name in set(wanted)]
+    def apply_to(self, model: nn.Module) -> None:
+        """Of the standard set, compute only the diagnostics that apply to the attribute `projector` of a model."""
+        projector = getattr(model, "projector", None)  # one named in `taps` is checked later, at the first step
+        known = projector if isinstance(projector, nn.Module) else None
+        wanted = standard_diagnostics(known) if self._standard else self.diagnostics
+        names = [name for name in self.diagnostics if name in wanted]
         for stage, metrics in self._metrics.items():
             self._metrics[stage] = {name: metrics.get(name) or copy.deepcopy(self.diagnostics[name]) for name in names}
 
@@ -251,3 +260,27 @@ class Measurements:
 def _space(name: str, observation: Mapping[str, Any]) -> tuple[str, int | None]:
     value = observation.get(name)
     return name, value.shape[-1] if isinstance(value, Tensor) and value.ndim > 1 else None
+
+
+def refuse_misspelt(together: Sequence[Measurements]) -> None:
+    """Raise a ValueError if `taps` or `batch_keys` has a name that no diagnostic reads and that is near to another.
+
+    `together` are all measurements of a run, since they may share one host.
+    """
+    read = {
+        each.renamed(metric, name, SAMPLE_AXIS).get(argument, argument)
+        for each in together
+        for name, metric in each.diagnostics.items()
+        for argument in inspect.signature(metric.update).parameters
+    }
+    for each in together:
+        taps = each.observer.taps
+        given = [("taps", name) for name in (taps.taps if taps else ())]
+        given += [("batch_keys", key.rpartition("/")[2]) for key in each.observer.reader.batch_keys]
+        for argument, name in given:
+            likely = near(name, read | set(SAMPLE_AXIS))
+            if likely and name not in read | SAMPLE_AXIS.keys():
+                raise ValueError(
+                    f"Expected `{argument}` of {each.owner.title} to name what a diagnostic observes, but none "
+                    f"observes {name!r}.{likely}"
+                )

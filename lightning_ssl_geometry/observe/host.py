@@ -89,13 +89,14 @@ class Observer:
         host: Where to find the tensors and modules in a LightningModule of another package.
         finite: Raise an error if h or z is not finite. This check synchronizes with the GPU.
         one_view: If `batch_keys` has "image" and no "views", :meth:`look` takes the images as the only view.
+        names: Names of parts that need no entry in `batch_keys` if a batch has them as keys.
     """
 
-    def __init__(self, host: Host, finite: bool = True, one_view: bool = False) -> None:
+    def __init__(self, host: Host, finite: bool = True, one_view: bool = False, names: Sequence[str] = ()) -> None:
         self.one_view = one_view
         self.finite = finite
         self.taps = Taps(host.taps, host.view_layout) if host.taps else None
-        self.reader = BatchReader(host.batch_keys, host.augment)
+        self.reader = BatchReader(host.batch_keys, host.augment, names)
         self._precision = Precision()
         self._untapped: tuple[str, list[str]] | None = None  # class and submodules of a host that only taps can show
 
@@ -156,7 +157,7 @@ class Observer:
         Samples without an index get one that no other process uses. Raises a ValueError if h or z is not finite, or if
         shapes do not match.
         """
-        found = dict(outputs) if isinstance(outputs, Mapping) and not self.taps else {}
+        found = dict(outputs) if isinstance(outputs, Mapping) else {}
         if self.taps:
             found |= self.taps.close()
         found |= self.reader.read(batch, stage)
