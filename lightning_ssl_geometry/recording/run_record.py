@@ -18,11 +18,12 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import nn
 
+from lightning_ssl_geometry.either_lightning import package_of
 from lightning_ssl_geometry.recording.logged import log_run
 from lightning_ssl_geometry.recording.run_files import RunFiles
 
 _MOST_ERROR = 10_000
-_PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "lightning", "torchmetrics", "timm", "numpy")
+_PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "torchmetrics", "timm", "numpy")
 
 
 class RunRecord:
@@ -102,6 +103,7 @@ class RunRecord:
 def described(model: nn.Module) -> dict[str, Any]:
     """Return the entries of `run.json` that any training has: model, command, seed, versions and machine."""
     seed = os.environ.get("PL_GLOBAL_SEED")
+    packages = (*_PACKAGES, package_of(model))
     return {
         "model": type(model).__name__,
         "data": None,
@@ -114,7 +116,7 @@ def described(model: nn.Module) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "world_size": 1,
         "precision": None,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
         "machine": {"system": f"{platform.system()} {platform.machine()}", "cpus": os.cpu_count(), "device": "cpu"},
     }
 
