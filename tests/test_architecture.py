@@ -70,7 +70,7 @@ ROOMS = {
         "settings",
     },
     "plots": {"types"},
-    "report": {"types", "plots", "files", "quantity", "manifest"},
+    "report": {"types", "plots", "files", "quantity", "manifest", "deprecation"},
     "diagnose": {
         "callbacks",
         "diagnostics",
