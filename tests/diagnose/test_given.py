@@ -277,7 +277,7 @@ def test_arguments_that_do_not_go_with_the_data(data, arguments, message, tmp_pa
 def test_bad_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"`data` to be a folder of images, but there is none at .*nowhere"):
         look(str(tmp_path / "nowhere"), tmp_path)
-    with pytest.raises(ValueError, match="`root` to have images, .* but .* has none"):
+    with pytest.raises(ValueError, match=r"`root` to have images, .* but .* has none"):
         look(tmp_path, tmp_path)
     write_images(tmp_path / "images", n=2, classes=0)
     (tmp_path / "images" / "0.png").write_bytes(b"no image")

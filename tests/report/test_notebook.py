@@ -89,11 +89,11 @@ def test_figures_are_drawn_once_and_show_themselves(folder):
 
 
 def test_a_wrong_name_of_a_figure_is_told_the_near_ones(folder):
-    with pytest.raises(ValueError, match="the name of a figure .* got 'toy_uper'. Did you mean 'toy_upper'"):
+    with pytest.raises(ValueError, match=r"the name of a figure .* got 'toy_uper'. Did you mean 'toy_upper'"):
         read_run(folder).figure("toy_uper")
-    with pytest.raises(ValueError, match="but got 'zzz'. There are .*, .*"):
+    with pytest.raises(ValueError, match=r"but got 'zzz'. There are .*, .*"):
         read_run(folder).figure("zzz")
-    with pytest.raises(ValueError, match="but got 'loss'. There are none"):
+    with pytest.raises(ValueError, match=r"but got 'loss'. There are none"):
         Run(Path("x"), "x").figure("loss")
 
 
@@ -132,7 +132,7 @@ def test_a_run_without_numbers_has_an_empty_frame(vectors):
 
 def test_pandas_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match="pandas to be installed for `to_frame`, .* `pip install pandas`"):
+    with pytest.raises(ModuleNotFoundError, match=r"pandas to be installed for `to_frame`, .* `pip install pandas`"):
         Run(Path("x"), "x").to_frame()
 
 
