@@ -1,9 +1,11 @@
 """Sphinx's settings: `nox -s docs` builds the site."""
 
+import shutil
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
 
 from lightning_ssl_geometry import __version__
 
@@ -14,7 +16,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
-    "myst_parser",
+    "myst_nb",  # myst_parser, and the notebook
     "sphinx_copybutton",
     "extension",
 ]
@@ -25,6 +27,14 @@ autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
 myst_heading_anchors = 3
+
+shutil.copy(HERE.parent / "examples" / "notebook.ipynb", HERE / "notebook_example.ipynb")  # Sphinx reads its own folder
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_execution_timeout = 300  # seconds for a cell
+nb_output_stderr = "remove"  # Lightning's messages
+nb_merge_streams = True
 
 html_theme = "furo"
 html_title = "lightning-ssl-geometry"
