@@ -4,8 +4,7 @@ import shutil
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from lightning_ssl_geometry import __version__
 
@@ -28,7 +27,10 @@ napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
 myst_heading_anchors = 3
 
-shutil.copy(HERE.parent / "examples" / "notebook.ipynb", HERE / "notebook_example.ipynb")  # Sphinx reads its own folder
+docs = Path(__file__).parent
+shutil.copy(
+    docs.parent / "examples" / "notebook.ipynb", docs / "notebook_example.ipynb"
+)  # Sphinx reads this folder only
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
