@@ -28,9 +28,7 @@ python_maximum_signature_line_length = 88
 myst_heading_anchors = 3
 
 docs = Path(__file__).parent
-shutil.copy(
-    docs.parent / "examples" / "notebook.ipynb", docs / "notebook_example.ipynb"
-)  # Sphinx reads this folder only
+shutil.copy(docs.parent / "examples" / "notebook.ipynb", docs / "notebook_example.ipynb")  # Sphinx reads this folder
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
