@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.loggers import log_array
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
+from lightning_ssl_geometry.precision import in_float64
 
 SEEN = "rows_seen"  # name of the CSV file with the number of samples behind each result
 
@@ -50,7 +51,7 @@ class ArrayFiles:
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *cells])
         index = step if name.startswith("test/") else max(step - 1, 0)
         if self.files.writes:
-            log_array(self.loggers, name, index, values=values.double().numpy(force=True))
+            log_array(self.loggers, name, index, values=in_float64(values).numpy(force=True))
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
         """Append a row with the numbers of observed samples and views to `geometry/{name}.csv`.
