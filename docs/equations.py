@@ -51,7 +51,7 @@ def with_table(page: str) -> str:
 
 def _first_sentence(doc: str) -> str:
     paragraph = " ".join(doc.split("\n\n")[0].split())
-    return _markdown(re.split(r"(?<!Eq\.)(?<!Prop\.)(?<=[.!?:])\s", paragraph, maxsplit=1)[0].rstrip(":"))
+    return _markdown(re.split(r"(?<!Eq\.)(?<!Prop\.)(?<=[.!?])\s", paragraph, maxsplit=1)[0].rstrip(":"))
 
 
 def _markdown(text: str) -> str:
@@ -67,7 +67,7 @@ def _equation(doc: str) -> str:
 def _math(tex: str) -> str:
     if "&" in tex or r"\\" in tex:
         tex = rf"\begin{{aligned}} {tex} \end{{aligned}}"
-    return "{math}`" + tex.replace(r"\|", r"\Vert ").replace("|", r"\vert ") + "`"
+    return "{math}`" + re.sub(" +", " ", tex.replace(r"\|", r"\Vert ").replace("|", r"\vert ")) + "`"
 
 
 def _shapes(doc: str) -> str:

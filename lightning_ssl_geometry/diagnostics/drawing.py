@@ -47,8 +47,15 @@ class _Panel:
     readouts: list[dict[str, Tensor]]
 
     @property
+    def role(self) -> str | None:
+        """The key of the result that is the horizontal axis of the others."""
+        if len(self.quantities) == 1:
+            return None
+        return next((key for key, each in self.quantities.items() if each.picture and each.picture.role == "x"), None)
+
+    @property
     def first(self) -> Quantity:
-        return next(iter(self.quantities.values()))
+        return next(each for key, each in self.quantities.items() if key != self.role)
 
     @property
     def unit(self) -> str:
@@ -127,18 +134,18 @@ def _scalars(panel: _Panel, ax: "Axes") -> None:
 
 
 def _lines(panel: _Panel, ax: "Axes") -> None:
-    picture = panel.first.picture or Picture("profile")
-    role = next((key for key, each in panel.quantities.items() if each.picture and each.picture.role == "x"), None)
+    picture, role = panel.first.picture or Picture("profile"), panel.role
     for number, readout in enumerate(panel.readouts):
         for key, value in readout.items():
-            if key == role and len(readout) > 1:
-                continue
-            x = _abscissa(panel.quantities[key], len(value)) if role is None or len(readout) == 1 else readout[role]
-            label = panel.label(key) if len(panel.readouts) == 1 else f"{panel.label(key)}, {number}"
-            ax.plot(x, value, marker=".", label=label)
+            if key != role:
+                x = readout[role] if role is not None else _abscissa(panel.quantities[key], len(value))
+                label = panel.label(key) if len(panel.readouts) == 1 else f"{panel.label(key)}, {number}"
+                ax.plot(x, value, marker=".", label=label)
     if picture.kind == "spectrum" and not picture.logarithm and any((v > 0).any() for v in panel.readouts[-1].values()):
         ax.set_yscale("log")
-    ax.set_xlabel(panel.first.xlabel)
+    if picture.names:
+        ax.set_xticks(range(1, len(picture.names) + 1), picture.names, rotation=20)
+    ax.set_xlabel(panel.first.xlabel if role is None else panel.quantities[role].title)
     ax.set_ylabel(panel.unit)
     _legend(ax, len(ax.lines))
 
