@@ -17,12 +17,12 @@ from lightning_ssl_geometry.quantity import Picture, Quantity, declared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 _COLUMNS, _WIDTH, _HEIGHT = 3, 4.8, 3.6  # of panels; inches
 
 
-def draw(metric: Metric, readouts: Sequence[Mapping[str, Tensor]], ax: Any = None) -> tuple["Figure", Any]:
+def draw(metric: Metric, readouts: Sequence[Mapping[str, Tensor]], ax: Any = None) -> tuple["Figure | SubFigure", Any]:
     """Draw one or more results of `compute` of a Metric, and return the figure and its Axes.
 
     Scalars that share a chart are drawn on one Axes, and so are vectors that share a chart. A tensor with more axes has
@@ -169,7 +169,7 @@ def _picture(panel: _Panel, ax: "Axes") -> None:
 
 
 def _legend(ax: "Axes", count: int) -> None:
-    if ax.get_legend():
-        ax.get_legend().remove()
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
     if count > 1:
         ax.legend(fontsize="small")
