@@ -22,7 +22,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    # "init": Command("List the recipes, or copy one into a folder of yours.", f"{__name__}.init"),
+    "init": Command("List the recipes, or copy one into a folder of yours.", f"{__name__}.init"),
     "fit": Command("Train a model.", f"{__name__}.training"),
     "validate": Command("Evaluate a model on the validation set.", f"{__name__}.training"),
     "test": Command("Evaluate a model on the test set.", f"{__name__}.training"),
