@@ -135,6 +135,8 @@ class GeometryCLI(LightningCLI):
         arguments = super()._prepare_subcommand_kwargs(subcommand)
         if arguments.get("ckpt_path") is not None and arguments.get("weights_only") is None:
             arguments["weights_only"] = True
+        if subcommand == "predict" and arguments.get("return_predictions") is None:
+            arguments["return_predictions"] = False  # nobody would read them, and they fill the memory
         return arguments
 
 

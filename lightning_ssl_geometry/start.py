@@ -14,12 +14,14 @@ from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.cli import LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
 
-from lightning_ssl_geometry.callbacks import last_checkpoint
+from lightning_ssl_geometry.callbacks import EmbeddingWriter, last_checkpoint
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.cli_lightning import GeometryCLI
 from lightning_ssl_geometry.cli_messages import end
+from lightning_ssl_geometry.diagnose import DiagnosedModel
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
+from lightning_ssl_geometry.methods import SSLModule
 
 
 class SaveConfig(RunCallback, SaveConfigCallback):
@@ -81,7 +83,17 @@ class RunCLI(GeometryCLI):
         """Check the run's folder before Lightning runs a command."""
         prepare(self)
 
-    before_validate = before_test = before_predict = before_fit
+    before_validate = before_test = before_fit
+
+    def before_predict(self) -> None:
+        """Check the run's folder, and add an EmbeddingWriter for the modules of this package."""
+        prepare(self)
+        trainer: Any = self.trainer
+        if not any(isinstance(each, EmbeddingWriter) for each in trainer.callbacks):
+            if isinstance(self.model, SSLModule):
+                trainer.callbacks.append(EmbeddingWriter())
+            elif isinstance(self.model, DiagnosedModel):
+                trainer.callbacks.append(EmbeddingWriter(self.model.batch_keys))
 
 
 def prepare(cli: LightningCLI) -> None:

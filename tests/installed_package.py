@@ -17,13 +17,8 @@ def check():
     assert metadata.version(NAME) == lightning_ssl_geometry.__version__
     roots = {path.parts[0] for path in metadata.files(NAME)} - {".."}
     assert all(root == "lightning_ssl_geometry" or root.endswith(".dist-info") for root in roots), roots
-    for name in (
-        "py.typed",
-        "report/page.css",
-        "report/page.html.j2",
-        "recipes/simclr/smoke.yaml",
-        "recipes/recipe.py",
-    ):
+    recipe = ("recipes/simclr/smoke.yaml", "recipes/recipe.py")
+    for name in ("py.typed", "report/page.css", "report/page.html.j2", *recipe):
         assert resources.files("lightning_ssl_geometry").joinpath(name).is_file(), name
     assert not resources.files("lightning_ssl_geometry").joinpath("recipes/attach").is_dir()
     assert list(metadata.entry_points(group="console_scripts", name="ssl-geometry"))
@@ -34,10 +29,8 @@ def check():
 def check_recipe():
     """Copy a recipe as a user does, and run the commands that are printed, for one batch."""
     with tempfile.TemporaryDirectory() as folder:
-        shown = subprocess.run(
-            ["ssl-geometry", "init", "simclr"], cwd=folder, capture_output=True, text=True, check=True
-        )
-        cd, fit = (shlex.split(line) for line in shown.stdout.splitlines()[-2:])
+        shown = subprocess.check_output(["ssl-geometry", "init", "simclr"], cwd=folder, text=True)
+        cd, fit = (shlex.split(line) for line in shown.splitlines()[-2:])
         assert cd == ["cd", "simclr"]
         assert not list(Path(folder).glob("simclr/figures"))
         subprocess.run([*fit, "--trainer.fast_dev_run", "true"], cwd=Path(folder, "simclr"), check=True)

@@ -22,16 +22,16 @@ ROOMS = {
     "manifest": {"quantity"},
     "checks": set(),
     "deprecation": {"settings"},
-    "settings": set(),
+    "settings": {"spelling"},
     "random": {"checks"},
-    "introspection": set(),
+    "introspection": {"spelling"},
     "files": set(),
     "loggers": {"files"},
     "functional": {"types", "checks", "deprecation", "random", "introspection"},
     "distributed": set(),
     "losses": {"functional", "distributed", "checks", "deprecation"},
     "views": {"functional", "types", "random", "checks", "deprecation"},
-    "nn": {"functional", "types", "checks", "deprecation"},
+    "nn": {"functional", "types", "checks", "deprecation", "spelling"},
     "data": {"functional", "views", "types", "random", "checks", "deprecation", "settings"},
     "methods": {
         "losses",
@@ -50,7 +50,7 @@ ROOMS = {
     "diagnostics": {
         *("functional", "losses", "random", "introspection", "checks", "deprecation", "settings", "quantity", "papers")
     },
-    "observe": {"types", "introspection", "views", "checks", "deprecation", "settings"},
+    "observe": {"types", "introspection", "views", "checks", "deprecation", "settings", "spelling"},
     "callbacks": {
         "diagnostics",
         "functional",
@@ -89,7 +89,7 @@ ROOMS = {
         "report",
     },
     "spelling": set(),
-    "start": {"callbacks", "cli_lightning", "cli_messages", "loggers"},
+    "start": {"callbacks", "cli_lightning", "cli_messages", "diagnose", "loggers", "methods"},
     "describe": {"callbacks", "diagnose", "diagnostics", "methods", "observe", "quantity", "spelling"},
     "commands": {"cli", "cli_messages", "describe", "diagnose", "report", "spelling"},
     "cli": {"cli_messages", "commands", "spelling", "start"},
@@ -97,7 +97,7 @@ ROOMS = {
     "cli_errors": {"cli_messages", "spelling"},
     "cli_messages": {"spelling"},
     "__main__": {"cli"},
-    "__init__": set(),
+    "__init__": {"spelling"},
 }
 FOREIGN = {
     "quantity": {"torch", "lightning", "numpy"},

@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -96,14 +97,19 @@ def test_a_misspelt_key_fails_and_is_named(tmp_path, capsys, right, wrong):
 
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
-def test_validate_test_and_predict_from_a_checkpoint(tmp_path):
+def test_validate_test_and_predict_from_a_checkpoint(tmp_path, capsys):
     main(smoke(tmp_path, *QUIET, "--trainer.max_epochs", "1"))
     run = tmp_path / "simclr_smoke" / "version_0"
     (checkpoint,) = run.rglob("*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["ssl_geometry_class"] == "SimCLRModule"
     for command in ("validate", "test", "predict"):
-        extra = [] if command != "predict" else ["--return_predictions", "false"]
-        main([command, *smoke(tmp_path, *QUIET)[1:], "--ckpt_path", str(checkpoint), *extra])
+        main([command, *smoke(tmp_path, *QUIET)[1:], "--ckpt_path", str(checkpoint)])
+    (path,) = tmp_path.rglob("embeddings.npz")
+    assert path.parent.parent == run.parent
+    assert f"The embeddings of 359 samples: {path}\n" in capsys.readouterr().out
+    with np.load(path) as found:
+        rows = {name: len(found[name]) for name in found}
+    assert rows == dict.fromkeys(["index", "h", "z", "label"], 359)
 
 
 def test_report_of_a_run_and_of_no_run(tmp_path, capsys):
