@@ -4,8 +4,6 @@ Each command has a module with a function `run(name, args)`. `name` is the comma
 The module imports Lightning, torch and matplotlib only where it needs them, so that `--help` answers at once.
 """
 
-__all__ = ["COMMANDS", "Command"]
-
 from typing import NamedTuple
 
 
