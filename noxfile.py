@@ -136,6 +136,3 @@ def package(session):
         session.install("--reinstall-package", "lightning-ssl-geometry", str(archive))
         session.run("python", str(here / "tests" / "installed_package.py"))
         session.run("ssl-geometry", "--version")
-        if ending == "*.whl":
-            smoke = str(here / "examples" / "simclr" / "smoke.yaml")
-            session.run("ssl-geometry", "fit", "--config", smoke, "--trainer.fast_dev_run", "true")

@@ -80,7 +80,8 @@ def _declared(room: str) -> tuple[list[str], list[str]]:
 
 
 def _near(name: str) -> str:
-    from difflib import get_close_matches
+    if name.startswith("_"):
+        return ""
+    from lightning_ssl_geometry.spelling import near
 
-    near = [] if name.startswith("_") else get_close_matches(name, [*_names(), *_parts()], n=1)
-    return f". Did you mean: {near[0]!r}?" if near else ""
+    return "".join(f". Did you mean: {each!r}?" for each in near(name, [*_names(), *_parts()], most=1))

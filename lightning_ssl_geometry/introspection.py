@@ -2,7 +2,6 @@
 
 __all__ = ["OUTPUT", "check_settled", "hidden_layers", "layer_outputs", "submodule", "substituted_call", "vectors"]
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -10,6 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+
+from lightning_ssl_geometry.spelling import near
 
 _COMPILED = "_orig_mod."
 
@@ -31,10 +32,10 @@ def submodule(network: nn.Module, path: str, argument: str, given: str | None = 
     if path and path in modules:
         return modules[path]
     known = [name for name in modules if name and "_orig_mod" not in name]
-    near = difflib.get_close_matches(path, known) or [name for name in known if "." not in name]
+    offered = near(path, known) or [name for name in known if "." not in name]
     raise ValueError(
         f"Expected `{argument}` to name submodules of {type(network).__name__}, but got {given or repr(path)}. "
-        f"Near: {', '.join(near) or 'it has none'}."
+        f"Near: {', '.join(offered) or 'it has none'}."
     )
 
 

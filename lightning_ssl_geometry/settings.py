@@ -7,8 +7,9 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any, TypeVar
+
+from lightning_ssl_geometry.spelling import near
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _OF_A_CONSTRUCTOR = re.compile(
@@ -64,8 +65,8 @@ def names_its_class(constructor: _Function) -> _Function:
             if "multiple" in found[0] and name in inspect.signature(constructor).parameters:
                 raise TypeError(f"{called} multiple values for argument {name!r}") from None
             known = [each for each in _accepted(type(self)) if each != name]
-            near = [f". Did you mean {each!r}?" for each in get_close_matches(name, known, n=1)]
-            raise TypeError("".join([f"{called} an unexpected keyword argument {name!r}", *near])) from None
+            hint = [f". Did you mean {each!r}?" for each in near(name, known, most=1)]
+            raise TypeError("".join([f"{called} an unexpected keyword argument {name!r}", *hint])) from None
 
     return wrapped  # type: ignore[return-value]
 

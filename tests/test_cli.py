@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -12,6 +13,7 @@ import yaml
 
 from lightning_ssl_geometry import __version__
 from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.commands import COMMANDS
 
 SMOKE = str(Path(__file__).parents[1] / "examples" / "simclr" / "smoke.yaml")
 QUIET = ["--trainer.callbacks", "[]", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
@@ -28,11 +30,12 @@ def test_version_and_help(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     shown = capsys.readouterr().out
-    for word in ("fit", "validate", "test", "predict", "report RUN", "describe [NAME]"):
-        assert word in shown
+    for name, command in COMMANDS.items():
+        assert f"\n  {name}" in shown
+        assert command.summary in shown
 
 
-COMMANDS = {
+READ = {
     "describe": (["describe", "UpperBound"], 141),
     "help": (["--help"], 0),
     "diagnose": (["diagnose", "--help"], 0),
@@ -40,11 +43,11 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", READ)
 def test_a_reader_that_stops_reading_ends_the_command_in_silence(command, unbuffered):
     read, write = os.pipe()
     os.close(read)
-    arguments, status = COMMANDS[command]
+    arguments, status = READ[command]
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "lightning_ssl_geometry", *arguments],
         env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
@@ -57,10 +60,10 @@ def test_a_reader_that_stops_reading_ends_the_command_in_silence(command, unbuff
 
 
 def test_another_pipe_that_breaks_is_an_error(monkeypatch):
-    def broken(args):
+    def broken():
         raise BrokenPipeError("of a logger")
 
-    monkeypatch.setattr("lightning_ssl_geometry.describe.run", broken)
+    monkeypatch.setattr("lightning_ssl_geometry.describe.table", broken)
     with pytest.raises(BrokenPipeError, match="of a logger"):
         main(["describe"])
 
@@ -94,14 +97,19 @@ def test_a_misspelt_key_fails_and_is_named(tmp_path, capsys, right, wrong):
 
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
-def test_validate_test_and_predict_from_a_checkpoint(tmp_path):
+def test_validate_test_and_predict_from_a_checkpoint(tmp_path, capsys):
     main(smoke(tmp_path, *QUIET, "--trainer.max_epochs", "1"))
     run = tmp_path / "simclr_smoke" / "version_0"
     (checkpoint,) = run.rglob("*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["ssl_geometry_class"] == "SimCLRModule"
     for command in ("validate", "test", "predict"):
-        extra = [] if command != "predict" else ["--return_predictions", "false"]
-        main([command, *smoke(tmp_path, *QUIET)[1:], "--ckpt_path", str(checkpoint), *extra])
+        main([command, *smoke(tmp_path, *QUIET)[1:], "--ckpt_path", str(checkpoint)])
+    (path,) = tmp_path.rglob("embeddings.npz")
+    assert path.parent.parent == run.parent
+    assert f"The embeddings of 359 samples: {path}\n" in capsys.readouterr().out
+    with np.load(path) as found:
+        rows = {name: len(found[name]) for name in found}
+    assert rows == dict.fromkeys(["index", "h", "z", "label"], 359)
 
 
 def test_report_of_a_run_and_of_no_run(tmp_path, capsys):

@@ -25,7 +25,7 @@ from lightning_ssl_geometry.plots import Caption, Curve, curves
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 MODEL, DATA = "--model.init_args.", "--data.init_args."

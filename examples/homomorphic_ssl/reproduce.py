@@ -21,7 +21,7 @@ from lightning_ssl_geometry.plots import Curve, curves
 from lightning_ssl_geometry.report import read_run
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 from recipe import Fit, command, each, grid, markdown, over_seeds, parser, save, write  # noqa: E402
 
 ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")

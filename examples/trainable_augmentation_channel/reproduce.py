@@ -21,7 +21,7 @@ from typing import NamedTuple
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 from recipe import Fit, command, each, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 MODEL = "--model.init_args."

@@ -3,6 +3,7 @@
 __all__ = [
     "ChannelEvaluation",
     "EmbeddingSnapshots",
+    "EmbeddingWriter",
     "GeometryMonitor",
     "KNNProbe",
     "LayerGeometry",
@@ -13,6 +14,7 @@ __all__ = [
 ]
 
 from lightning_ssl_geometry.callbacks.channel_evaluation import ChannelEvaluation
+from lightning_ssl_geometry.callbacks.embedding_writer import EmbeddingWriter
 from lightning_ssl_geometry.callbacks.last import last_checkpoint
 from lightning_ssl_geometry.callbacks.layer_geometry import LayerGeometry
 from lightning_ssl_geometry.callbacks.linear_evaluation import LinearEvaluation

@@ -1,6 +1,6 @@
 """RunCallback: base class of callbacks that write to the folder of a run."""
 
-__all__ = ["RunCallback", "keep_table", "now", "run_files", "run_folder", "starts_anew"]
+__all__ = ["RunCallback", "keep_table", "now", "on_rank_zero", "run_files", "run_folder", "starts_anew"]
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -130,7 +130,7 @@ class RunCallback(L.Callback):
         `names` are names of files in the run's folder. `arrays` are names of results, such as "val/log_spectrum_h", and
         their files are checked, too. Files of a run that this run resumes are allowed.
         """
-        _on_rank_zero(trainer, partial(run_files(trainer).check, *names, arrays=arrays))
+        on_rank_zero(trainer, partial(run_files(trainer).check, *names, arrays=arrays))
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         files = run_files(trainer)
@@ -248,9 +248,9 @@ def _begin_once(trainer: L.Trainer) -> None:
         return
     _BEGUN[trainer] = True
     if loaded is not None:
-        _on_rank_zero(trainer, partial(resume, trainer, files, quantities=quantities, loaded=loaded))
+        on_rank_zero(trainer, partial(resume, trainer, files, quantities=quantities, loaded=loaded))
     elif trainer.global_step == 0:
-        _on_rank_zero(trainer, partial(_start, trainer, files))
+        on_rank_zero(trainer, partial(_start, trainer, files))
 
 
 def _start(trainer: L.Trainer, files: RunFiles) -> None:
@@ -262,7 +262,8 @@ def _start(trainer: L.Trainer, files: RunFiles) -> None:
     files.start_anew()
 
 
-def _on_rank_zero(trainer: L.Trainer, action: Callable[[], None]) -> None:
+def on_rank_zero(trainer: L.Trainer, action: Callable[[], None]) -> None:
+    """Call `action` on rank 0. If it raises a ValueError or an OSError, raise this error on all ranks."""
     found: Exception | None = None
     if trainer.is_global_zero:
         try:

@@ -97,6 +97,14 @@ class DiagnosedModel(L.LightningModule):
             observation["z"] = z.unflatten(0, h.shape[:2])
         return with_clean(observation)  # type: ignore[return-value]
 
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return h (N, D) of the unaugmented images of a batch."""
+        return self(self.reader.image(batch, "test"))
+
+    def project_image(self, h: Tensor, batch: Any) -> Tensor | None:
+        """Map h (N, D) to z (N, P). Return None if there is no projector."""
+        return None if self.projector is None else _rows("projector", self.projector(h), len(h))
+
     def _read(self, batch: Any) -> tuple[Sequence[Tensor], dict[str, Any]]:
         found = self.reader.read(batch, "test")
         has_views = self.reader.has_views(batch, "test")

@@ -219,6 +219,13 @@ class SSLModule(L.LightningModule):
         """Return h (N, D) of the batch's `image`."""
         return self(batch["image"])
 
+    def project_image(self, h: Tensor, batch: Batch) -> Tensor | None:
+        """Return z (N, P) of the batch's `image`, or None if an image has no z.
+
+        h (N, D) is the result of :meth:`predict_step`. `ssl-geometry predict` writes both to a file.
+        """
+        return self.project(h)
+
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = self.optimizer(self._parameter_groups())
         if self.lr_scheduler is not None:

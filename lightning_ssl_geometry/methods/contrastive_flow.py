@@ -105,6 +105,10 @@ class ContrastiveFlowModule(SSLModule):
             raise ValueError("Expected a ContrastiveFlowModule with a `network` to map x, but its points are free.")
         return self.backbone(x)
 
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return h (N, d) of the batch's `image`, or of the points at `index` if there is no network."""
+        return self.place(batch["image"], batch["index"])
+
     def step(self, batch: Batch) -> Observation:
         views, index = two_views(batch), batch["index"]
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.cloud):

@@ -129,6 +129,11 @@ class CRLTACModule(AlternatingModule):
     def forward(self, x: Tensor) -> Tensor:
         return self.represent(x, self.probabilities(x)[None])[0][0]
 
+    def project_image(self, h: Tensor, batch: Batch) -> Tensor:
+        """Return the mean of the normalised embedding over P(T | X), normalised again, (N, P)."""
+        image = batch["image"]
+        return self.represent(image, self.probabilities(image)[None])[1][0]
+
     def probabilities(self, image: Tensor) -> Tensor:
         """Map images (N, C, H, W) to P(T | X), (N, K)."""
         return log_probabilities(self.policy, image, len(self.family)).exp()

@@ -144,6 +144,10 @@ class HSSLModule(SSLModule):
             observation["loss"] = loss + error
         return observation
 
+    def project_image(self, h: Tensor, batch: Batch) -> Tensor | None:
+        """Return None: the projector maps fibers at base spaces that are drawn at random."""
+        return None
+
     def fibers(self, features: Tensor, batch: Batch) -> Tensor:
         """Draw base spaces and return their fiber bundles (2, N, b C), the positive pairs.
 

@@ -72,3 +72,7 @@ class SupervisedModule(SSLModule):
             observation["h_image"] = self.pool(features)
             observation["scores"] = {"accuracy": classification(self.project(features), batch)[1]}
         return observation
+
+    def project_image(self, h: Tensor, batch: Batch) -> Tensor:
+        """Return the classifier's logits (N, number of classes) of the batch's `image`."""
+        return self.project(self.backbone(batch["image"]))

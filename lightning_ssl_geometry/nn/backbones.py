@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import integer
 from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
+from lightning_ssl_geometry.spelling import near
 
 
 class SmallCNN(nn.Sequential):
@@ -104,13 +105,11 @@ class TimmBackbone(nn.Module):
 
     def __init__(self, name: str, in_channels: int = 3, pretrained: bool = False) -> None:
         super().__init__()
-        import difflib
-
         import timm
 
         if not timm.is_model(name):
-            near = ", ".join(difflib.get_close_matches(name, timm.list_models())) or "none"
-            raise ValueError(f"Expected `name` to be a timm model, but got {name!r}. Near: {near}.")
+            found = ", ".join(near(name, timm.list_models())) or "none"
+            raise ValueError(f"Expected `name` to be a timm model, but got {name!r}. Near: {found}.")
         network: nn.Module = timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0)
         self.out_dim = int(network.num_features)  # type: ignore[arg-type]
         self.network = network

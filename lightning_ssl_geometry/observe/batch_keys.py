@@ -17,13 +17,12 @@ __all__ = [
 ]
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry import distributed, spelling
 from lightning_ssl_geometry.views import image_range
 
 Place = str | int
@@ -115,9 +114,8 @@ def near(name: object, known: Iterable[object]) -> str:
     >>> near("lable", ["image", "label", 3])
     ' Near: `label`.'
     """
-    names = {each.lower(): each for each in known if isinstance(each, str)}
-    found = get_close_matches(str(name).lower(), names, n=1)
-    return f" Near: `{names[found[0]]}`." if found else ""
+    names = [each for each in known if isinstance(each, str)]
+    return "".join(f" Near: `{each}`." for each in spelling.near(str(name), names, most=1))
 
 
 def class_numbers(name: str, label: Any) -> Tensor:

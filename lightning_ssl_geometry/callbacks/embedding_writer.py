@@ -1,0 +1,156 @@
+"""EmbeddingWriter: writes the embeddings of a data set to a file during `Trainer.predict`."""
+
+__all__ = ["EmbeddingWriter"]
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+from uuid import uuid4
+
+import lightning as L
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_ssl_geometry.callbacks.row_files import RowFiles, write_sorted
+from lightning_ssl_geometry.callbacks.run_callback import on_rank_zero, run_folder
+from lightning_ssl_geometry.observe.batch_keys import BatchKeys
+from lightning_ssl_geometry.observe.batch_reader import BatchReader
+
+_NAME = "embeddings"
+
+
+@runtime_checkable
+class _Projects(Protocol):
+    def project_image(self, h: Tensor, batch: Any) -> Tensor | None: ...
+
+
+class EmbeddingWriter(L.Callback):
+    """Write the embeddings of all samples to the file `embeddings.npz` during `Trainer.predict`.
+
+    The file has one row for each sample: `index` (n,), `h` (n, D), `z` (n, P) if the module has a projector, and
+    `label` (n,) if the batches have labels. The rows are sorted by `index`, and no index is repeated. Several processes
+    write one file, in a folder that they share. The file is in the folder of the run, or without a logger in the
+    Trainer's `default_root_dir`. If there is a file of this name, the new one is `embeddings-1.npz`, and so on. With
+    `fast_dev_run`, nothing is written.
+
+    h is what `predict_step` returns. This package's modules compute z from h in `project_image`. The `predict_step` of
+    another module can return a dict of `h` and `z`. The embeddings are collected on disk: the memory needed is that of
+    one batch, or 64 MiB and 32 bytes for each sample. Call `Trainer.predict` with `return_predictions=False`, as the
+    Trainer would otherwise keep them in memory.
+
+    Args:
+        batch_keys: Where a batch holds "label" and "index", such as {"label": 1}. Batches of this package need no
+            `batch_keys`. Samples without an index are numbered in the order of the data set.
+
+    Attributes:
+        path: The file that was written, on all processes. None if no file was written yet.
+
+    Raises:
+        ValueError: In `Trainer.predict`, if there are several data loaders, or `predict_step` returns something else.
+    """
+
+    def __init__(self, batch_keys: BatchKeys | None = None) -> None:
+        self.reader = BatchReader(batch_keys, names=("label", "index"))
+        self.path: Path | None = None
+        self._rows: RowFiles | None = None
+
+    def on_predict_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.path = self._rows = None
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        if len(trainer.num_predict_batches) != 1:
+            raise ValueError(f"Expected one data loader to predict, but got {len(trainer.num_predict_batches)}.")
+        folder = trainer.strategy.broadcast(_folder(trainer) / f".{_NAME}.{uuid4().hex}.part")
+        self._rows = RowFiles(folder, trainer.global_rank)
+        self.reader.restart("test")
+
+    def on_predict_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if self._rows is None:
+            return
+        found = _spaces(outputs)
+        if "z" not in found and isinstance(pl_module, _Projects):
+            with trainer.precision_plugin.forward_context():
+                z = pl_module.project_image(found["h"], batch)
+            found |= {} if z is None else {"z": z}
+        n = len(found["h"])
+        read = self.reader.read(batch, "test")
+        index = read.get("index")
+        if index is None:
+            index = self.reader.numbers(n, "test", device=torch.device("cpu"))
+            self.reader.count(n, "test")
+        columns = {"index": index, **found} | ({"label": read["label"]} if "label" in read else {})
+        for name, each in columns.items():
+            if not isinstance(each, Tensor) or not each.ndim or len(each) != n:
+                got = tuple(each.shape) if isinstance(each, Tensor) else f"a {type(each).__name__}"
+                raise ValueError(f"Expected `{name}` of the batch to be a tensor of {n} rows, as h has, but got {got}.")
+        self._rows.append({name: _array(each) for name, each in columns.items()})
+
+    def on_predict_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self._rows is None:
+            return
+        self._rows.close()
+        trainer.strategy.barrier()
+        try:
+            on_rank_zero(trainer, partial(self._write, trainer, self._rows.folder))
+        finally:
+            if trainer.is_global_zero:
+                self._rows.discard()
+            self._rows = None
+        self.path = trainer.strategy.broadcast(self.path)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        if self._rows is not None:
+            self._rows.discard()
+            self._rows = None
+
+    def _write(self, trainer: L.Trainer, rows: Path) -> None:
+        path = _new_file(rows.parent)
+        try:
+            n = write_sorted(rows, trainer.world_size, path)
+        except BaseException:
+            path.unlink()
+            raise
+        self.path = path
+        print(f"The embeddings of {n} samples: {path}")
+
+
+def _folder(trainer: L.Trainer) -> Path:
+    folder = run_folder(trainer)
+    return Path(trainer.default_root_dir) if folder is None else folder
+
+
+def _new_file(folder: Path) -> Path:
+    """Create the first of embeddings.npz, embeddings-1.npz, ... that no other process has."""
+    number = 0
+    while True:
+        path = folder / (f"{_NAME}-{number}.npz" if number else f"{_NAME}.npz")
+        try:
+            path.open("xb").close()
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _spaces(outputs: Any) -> dict[str, Tensor]:
+    given = outputs if isinstance(outputs, Mapping) else {"h": outputs}
+    spaces = {name: given[name] for name in ("h", "z") if name in given}
+    if "h" not in spaces or not all(isinstance(each, Tensor) and each.ndim == 2 for each in spaces.values()):
+        got = {name: tuple(each.shape) if isinstance(each, Tensor) else type(each) for name, each in given.items()}
+        raise ValueError(f"Expected `predict_step` to return h (N, D), or a dict of h and z, but got {got}.")
+    return spaces
+
+
+def _array(column: Tensor) -> np.ndarray:
+    column = column.detach().cpu()
+    return (column.float() if column.dtype == torch.bfloat16 else column).contiguous().numpy()

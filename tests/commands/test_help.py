@@ -1,0 +1,97 @@
+"""The helps of `ssl-geometry` and of its commands: what they import, and what they say."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.commands import COMMANDS
+from lightning_ssl_geometry.commands.diagnose import parser
+from lightning_ssl_geometry.diagnose import command
+
+HEAVY = ("torch", "lightning", "torchmetrics", "jsonargparse", "matplotlib", "numpy", "rich", "yaml", "timm", "sklearn")
+LIGHT = {
+    "--version": 0,
+    "--help": 0,
+    "-h": 0,
+    **{f"{name} --help": 0 for name in COMMANDS},
+    "fit --config x.yaml -h": 0,
+    "init": 0,
+    "": 2,
+    "ftt": 2,
+    "--versio": 2,
+    "report": 2,
+    "report run --outp page": 2,
+    "describe --al": 2,
+    "init zzz": 2,
+}
+ENDED = """
+import json, sys
+from lightning_ssl_geometry.cli import main
+status = 0
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    status = ended.code or 0
+print(json.dumps([status, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+
+
+@pytest.mark.parametrize("words", LIGHT)
+def test_it_answers_without_importing_anything_heavy(words):
+    done = subprocess.run([sys.executable, "-c", ENDED, *words.split()], capture_output=True, text=True, check=True)
+    *shown, last = done.stdout.splitlines()
+    status, modules = json.loads(last)
+    assert status == LIGHT[words]
+    assert set(HEAVY) & set(modules) == set()
+    if status:
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("ssl-geometry: error: Expected ") or "required" in line
+        assert line.endswith(("--help`.", "lists all recipes."))
+    else:
+        assert shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_says_how_the_command_is_called(name, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: ssl-geometry {name} ")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("reprot", "report"), ("diagnos", "diagnose"), ("FIT", "fit"), ("tets", "test")]
+)
+def test_a_misspelt_command_is_answered_with_the_near_one(wrong, meant, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([wrong])
+    expected = f"Expected a command, but got `{wrong}`. Did you mean `{meant}`? See `ssl-geometry --help`."
+    assert capsys.readouterr().err == f"ssl-geometry: error: {expected}\n"
+
+
+def options(made):
+    return {name for name in made._option_string_actions if name.startswith("--")}
+
+
+def test_the_help_of_diagnose_has_the_options_of_the_command():
+    of_jsonargparse = {"--ignore+", "--mean+", "--std+", "--model.help", "--data.help", "--views.help"}
+    assert options(parser("diagnose")) == options(command._parser()) - of_jsonargparse
+
+
+def test_the_defaults_in_the_help_of_diagnose_are_those_of_the_command():
+    defaults = command._parser().get_defaults()
+    told = [each for each in parser("diagnose")._actions if defaults.get(each.dest) not in (None, False, "", [], {})]
+    assert len(told) >= 6
+    for action in told:
+        assert f"; {str(defaults[action.dest]).lower()} by default" in action.help.lower(), action.dest
+
+
+@pytest.mark.parametrize("name", ["fit", "predict"])
+def test_all_keys_are_a_flag_away(name, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help_all"])
+    shown = capsys.readouterr().out
+    for key in ("--trainer.max_epochs", "--ckpt_path", "--model", "--data", "--print_config"):
+        assert key in shown
