@@ -107,7 +107,6 @@ class DatasetDataModule(PartsDataModule):
         self.progress = progress
         self._datasets = _sets({"train": train, "val": val, "test": test})
         self._keys: dict[str, Any] = {"kind": kind, "image_key": image_key, "label_key": label_key, "labels": labels}
-        self._decoded: dict[str, Tensor] = {}
 
     def prepare_data(self) -> None:
         """Write the file of decoded samples, if it is missing or out of date."""
