@@ -47,7 +47,6 @@ def main():
     parser = recipe.parser(__doc__, "runs/tabular")
     parser.add_argument("--size", choices=["smoke", "laptop"], default="laptop")
     parser.add_argument("--split", choices=["val", "test"], default="test")
-    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
     options = parser.parse_args()
     rows = [row for name in FEATURES for seed in options.seeds for row in scored(options, name, seed=seed)]
     recipe.write(rows, options.output / "results.csv", digits=".4f")
@@ -109,21 +108,20 @@ def drawn(label, seed):
     return [np.concatenate([generator.choice(place, FEW, replace=False) for place in places]) for _ in range(10)]
 
 
-def accuracy(make, fitted, test, draw):
+def mean_accuracy(make, fitted, test, draws):
+    """Fit the classifier on each draw of the training samples, and return its mean accuracy on `test`."""
     x, label = fitted
-    classifier = make_pipeline(StandardScaler(), make()).fit(x[draw], label[draw])
-    return classifier.score(*test)
+    models = [make_pipeline(StandardScaler(), make()).fit(x[draw], label[draw]) for draw in draws]
+    return float(np.mean([model.score(*test) for model in models]))
 
 
 def table(rows):
     kinds = ("raw", "untrained", "trained")
-    lines = []
-    for place in dict.fromkeys((row.data, row.labels, row.classifier) for row in rows):
-        of = {
-            kind: [100 * r.accuracy for r in rows if r[0] == place[0] and r[2:5] == (*place[1:], kind)]
-            for kind in kinds
-        }
-        lines.append([*place, *(recipe.over_seeds(of[kind], ".1f") for kind in kinds)])
+    found = {}
+    for row in rows:
+        kind = found.setdefault((row.data, row.labels, row.classifier), {name: [] for name in kinds})
+        kind[row.features].append(100 * row.accuracy)
+    lines = [[*place, *(recipe.over_seeds(kind[name], ".1f") for name in kinds)] for place, kind in found.items()]
     return recipe.markdown(["data", "labels", "classifier", *kinds], lines)
 
 

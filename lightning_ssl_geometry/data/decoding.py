@@ -152,9 +152,8 @@ def decoded(dataset: Any, decoder: Decoder, name: str, workers: int, progress: b
         image[place], label[place] = array, number
     without = label < 0
     if without.any() and not without.all():
-        raise ValueError(
-            f"Expected labels for all samples of `{name}` or for none, but {int(without.sum())} lack them."
-        )
+        lack = int(without.sum())
+        raise ValueError(f"Expected labels for all samples of `{name}` or for none, but {lack} have none.")
     return Images(image, None if without.any() else label)
 
 

@@ -8,6 +8,7 @@ import os
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,4 +130,5 @@ def _write(path: Path, key: str, make: Callable[[], dict[str, Tensor]], *, remed
     except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError where the disk is full
         raise OSError(f"Expected to write the decoded images to {path}, but got: {error}. {remedy}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(NotADirectoryError):
+            part.unlink(missing_ok=True)
