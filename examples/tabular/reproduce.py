@@ -63,17 +63,10 @@ def scored(options, name, seed):
     (_, label), _ = sets["raw"]
     draws = {"all": [np.arange(len(label))], f"{FEW} per class": drawn(label, seed)}
     return [
-        Row(
-            name,
-            seed,
-            labels,
-            classifier,
-            kind,
-            float(np.mean([accuracy(make, fitted, test, draw) for draw in chosen])),
-        )
+        Row(name, seed, labels, classifier, kind, mean_accuracy(make, *found, chosen))
         for labels, chosen in draws.items()
         for classifier, make in CLASSIFIERS.items()
-        for kind, (fitted, test) in sets.items()
+        for kind, found in sets.items()
     ]
 
 
