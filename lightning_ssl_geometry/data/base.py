@@ -309,7 +309,7 @@ def _recolour(image: Tensor, channels: int | None) -> Tensor:
 
 # In half precision, Lightning would round the samples of a loader before they are standardised. It leaves integers.
 def _bits(image: Tensor) -> Tensor:
-    return image.view(torch.int32) if image.is_floating_point() else image
+    return image.float().view(torch.int32) if image.is_floating_point() else image
 
 
 def _values(bits: Tensor) -> Tensor:

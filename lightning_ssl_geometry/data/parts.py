@@ -57,7 +57,7 @@ class PartsDataModule(ImageDataModule):
             )
         self.test_fraction = test_fraction
         self._named = class_names
-        self._default_views = settings.get("views") is None
+        self._default_views = self.views if settings.get("views") is None else None
 
     @abstractmethod
     def parts(self) -> Parts:
@@ -69,7 +69,7 @@ class PartsDataModule(ImageDataModule):
         given = {name: part for name, part in parts._asdict().items() if part is not None}
         _alike(given)
         self._check_settings(parts.train.image.ndim)
-        if self._default_views:
+        if self.views is self._default_views:  # nobody has set others meanwhile
             self.views = _VIEWS[parts.train.image.ndim]()
         names = [] if parts.train.label is None else self._class_names(given)
         if parts.test is not None:

@@ -50,6 +50,13 @@ def test_a_batch_of_each_kind(kind, views):
     assert "image" in data.on_after_batch_transfer(next(iter(data.val_dataloader())), 0)
 
 
+def test_views_that_are_set_before_the_setup_stay():
+    data = module()
+    data.views = views = VectorViews(0.1)
+    data.setup()
+    assert data.views is views
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_are_standardised_by_the_training_set(kind):
     data = module(KINDS[kind], kind=kind)
