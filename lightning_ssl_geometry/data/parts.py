@@ -68,7 +68,7 @@ class PartsDataModule(ImageDataModule):
         parts = self.parts()
         given = {name: part for name, part in parts._asdict().items() if part is not None}
         _alike(given)
-        self._check_settings(parts.train.image.ndim)
+        self._refuse_image_settings(parts.train.image.ndim)
         if self.views is self._default_views:  # nobody has set others meanwhile
             self.views = _VIEWS[parts.train.image.ndim]()
         names = [] if parts.train.label is None else self._class_names(given)
@@ -86,7 +86,7 @@ class PartsDataModule(ImageDataModule):
         """Return the names of the classes that the samples bring, or None."""
         return None
 
-    def _check_settings(self, axes: int) -> None:
+    def _refuse_image_settings(self, axes: int) -> None:
         for name, value in (("channels", self.channels), ("image_size", self.image_size)):
             if value is not None and axes != 4:
                 raise ValueError(f"Expected `{name}` None for samples that are no images, but got {value}.")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import floating, integer, shaped
 from lightning_ssl_geometry.random import counter_hash
-from lightning_ssl_geometry.views.validation import check_axes
+from lightning_ssl_geometry.views.validation import expect_axes
 
 
 class ArrayViews(nn.Module, ABC):
@@ -66,7 +66,7 @@ class ArrayViews(nn.Module, ABC):
         Raises:
             ValueError: If an argument has a wrong shape or dtype.
         """
-        check_axes(self.axes, image)
+        expect_axes(self.axes, image)
         floating(image=image)
         if index.shape != image.shape[:1] or index.dtype != torch.int64:
             got = f"shape {tuple(index.shape)} and {index.dtype}"

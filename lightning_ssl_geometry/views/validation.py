@@ -1,6 +1,6 @@
 """Checks that several operations on views share."""
 
-__all__ = ["check_axes", "check_image", "check_range", "height_width"]
+__all__ = ["check_image", "check_range", "expect_axes", "height_width"]
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from lightning_ssl_geometry.checks import shaped
 
 
-def check_axes(axes: str, image: Tensor) -> None:
+def expect_axes(axes: str, image: Tensor) -> None:
     """Check the number of axes of a batch of samples. `axes` are their names, such as "N, C, T"."""
     if image.ndim != len(axes.split(",")):
         raise ValueError(

@@ -17,7 +17,7 @@ from lightning_ssl_geometry.checks import inside, shaped, switch
 from lightning_ssl_geometry.random import counter_hash, counter_uniform
 from lightning_ssl_geometry.views.arrays import ArrayViews
 from lightning_ssl_geometry.views.sampling import sample_bernoulli, sample_normal
-from lightning_ssl_geometry.views.validation import check_axes
+from lightning_ssl_geometry.views.validation import expect_axes
 
 _CORRUPTED, _DONOR, _NOISE, _MASK = range(4)  # streams of random numbers
 _POSITIVE = (1 << 63) - 1
@@ -76,7 +76,7 @@ class VectorViews(ArrayViews):
             sample: (M, D), samples before standardisation.
             rows: (n,) int64, positions of the training samples among the M samples.
         """
-        check_axes(self.axes, sample)
+        expect_axes(self.axes, sample)
         self._training = sample, rows
 
     def extra_repr(self) -> str:
