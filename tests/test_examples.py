@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lightning_ssl_geometry.cli import lightning_cli, main
-from lightning_ssl_geometry.data import ClusterDataModule, LatentDGPDataModule, MNISTDataModule
+from lightning_ssl_geometry.data import ClusterDataModule, LatentDGPDataModule, MNISTDataModule, SklearnDataModule
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SIZES = {"DigitsDataModule": 8, "MNISTDataModule": 28}
@@ -187,7 +187,7 @@ def test_the_others_parse_and_take_a_step(paths, tmp_path):
 
 
 def batch(cli, paths):
-    if isinstance(cli.datamodule, LatentDGPDataModule | ClusterDataModule):
+    if isinstance(cli.datamodule, LatentDGPDataModule | ClusterDataModule | SklearnDataModule):
         return cli.datamodule.on_after_batch_transfer(next(iter(cli.datamodule.train_dataloader())), 0)
     family = getattr(cli.model, "family", None)
     size = getattr(cli.datamodule, "image_size", None) or SIZES.get(type(cli.datamodule).__name__, 32)

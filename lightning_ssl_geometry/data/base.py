@@ -1,4 +1,4 @@
-"""ImageDataModule, which keeps all images in one uint8 tensor and makes views on the training device."""
+"""ImageDataModule, which keeps all samples in one tensor and makes views on the training device."""
 
 __all__ = [
     "ImageDataModule",
@@ -11,7 +11,9 @@ __all__ = [
     "random_split",
 ]
 
+import math
 from abc import abstractmethod
+from functools import partial
 from typing import Any, NamedTuple, TypedDict, get_args
 
 import torch
@@ -20,11 +22,12 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import at_least, inside, one_of
 from lightning_ssl_geometry.data.loader import BatchLoader
+from lightning_ssl_geometry.data.moments import moments
 from lightning_ssl_geometry.data.resize import check_box, fit, place
 from lightning_ssl_geometry.data.resumable import ResumableDataModule, Split
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.types import Batch
-from lightning_ssl_geometry.views import SimCLRViews, batch_entries
+from lightning_ssl_geometry.views import SimCLRViews, batch_entries, learn
 
 _GREY = (0.2989, 0.587, 0.114)  # ITU-R BT.601 luma, as torchvision has it
 
@@ -33,7 +36,8 @@ class Images(NamedTuple):
     """The images of a training set or of a test set.
 
     Attributes:
-        image: uint8 (M, C, H, W), M images.
+        image: uint8 (M, C, H, W), M images, or float32 (M, C, H, W) in [0, 1]. Other samples are float32: vectors
+            (M, D) or signals (M, C, T).
         label: int64 (M,). None: the data set has no labels.
         coarse_label: int64 (M,), the superclasses. None: the data set has no superclasses.
         rows: int64 (N,), positions of this set's images among the M images. None: all images belong to the set.
@@ -49,11 +53,19 @@ class Images(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A training set, a test set, and the class names in the order of the labels (empty if there are no labels)."""
+    """The sets of a data set.
+
+    Attributes:
+        train: The training set.
+        test: The test set.
+        class_names: Names of the classes in the order of the labels. Empty if there are no labels.
+        val: The validation set. None: it is held out from the training set.
+    """
 
     train: Images
     test: Images
     class_names: list[str]
+    val: Images | None = None
 
 
 class SplitSettings(TypedDict, total=False):
@@ -94,7 +106,8 @@ class ImageDataModule(ResumableDataModule):
         views: Makes the views from (image, index, epoch, mean, std). If it derives from
             :class:`lightning_ssl_geometry.views.ImageViews`, its method `batch_entries` adds entries to the batch.
             None: `SimCLRViews()`.
-        val_fraction: Fraction of the training set to hold out for validation, in [0, 1).
+        val_fraction: Fraction of the training set to hold out for validation, in [0, 1). Unused if the source has a
+            validation set.
         subset: Number of training samples to use, including the ones held out for validation. None: all.
         channels: 3 repeats grey images to 3 channels. 1 converts colour images to grey. None: no change.
         seed: Seed of the subset, of the held-out validation samples and of the order.
@@ -105,9 +118,9 @@ class ImageDataModule(ResumableDataModule):
     Attributes:
         num_classes: Number of classes, if there are labels.
         class_names: Names of the classes.
-        image_shape: (C, H, W) of an image in a batch.
-        mean: (C,), mean of the training pixels, in [0, 1], before images are resized.
-        std: (C,), standard deviation of these pixels.
+        image_shape: (C, H, W) of an image in a batch. (D,) of a vector, and (C, T) of a signal.
+        mean: (C,), mean of the training pixels, in [0, 1], before images are resized. (D,) for vectors.
+        std: (C,), standard deviation of these pixels. (D,) for vectors.
 
     Raises:
         ValueError: If an argument is out of range. `setup` raises it if there is only one class, or if there are too
@@ -116,7 +129,7 @@ class ImageDataModule(ResumableDataModule):
 
     num_classes: int
     class_names: list[str]
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     mean: Tensor
     std: Tensor
 
@@ -163,20 +176,22 @@ class ImageDataModule(ResumableDataModule):
                 raise ValueError(f"Expected images of at least 2 classes, but got only {source.class_names}.")
             self.num_classes = len(source.class_names)
         rows, test = _all_rows(source.train), _all_rows(source.test)
-        train, val = self._split(rows) if len(rows) else (rows, rows)
+        train, val = self._split(rows, hold_out=source.val is None) if len(rows) else (rows, rows)
         if len(train) == 1:
             raise ValueError("Expected at least 2 training samples, to be contrasted with each other, but got 1.")
-        height, width = source.train.image.shape[2:] if self.image_size is None else (self.image_size, self.image_size)
+        size = tuple(source.train.image.shape[2:]) if self.image_size is None else (self.image_size, self.image_size)
         for part in (source.train, source.test):
             if part.box is not None:
-                check_box(part.box, part.image, height=height, width=width)
-        around = 0 if source.train.box is None else height * width - source.train.image[0, 0].numel()
-        seen = (source.train.image, train) if len(train) else (source.test.image, test)
-        self.mean, self.std = _moments(*seen, self.channels, around)
-        self.image_shape = (len(self.mean), height, width)
+                check_box(part.box, part.image, height=size[0], width=size[1])
+        around = 0 if source.train.box is None else math.prod(size) - source.train.image[0, 0].numel()
+        self._seen = (source.train.image, train) if len(train) else (source.test.image, test)
+        self.mean, self.std = moments(*self._seen, recolour=partial(_recolour, channels=self.channels), around=around)
+        if self.channels == 3:
+            self.mean, self.std = self.mean.expand(3), self.std.expand(3)
+        self.image_shape = (len(self.mean), *size)
         self.class_names = source.class_names
-        self._positions = {"train": train, "val": val, "test": test}
-        self._images = {"train": source.train, "val": source.train, "test": source.test}
+        self._positions = {"train": train, "val": val if source.val is None else _all_rows(source.val), "test": test}
+        self._images = {"train": source.train, "val": source.val or source.train, "test": source.test}
 
     def training_loader(self) -> BatchLoader:
         """Make the training loader. It shuffles the samples in each epoch, except with `overfit_batches`."""
@@ -200,14 +215,15 @@ class ImageDataModule(ResumableDataModule):
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
         """Resize the images, make the views and normalise them."""
-        split, augmented, image = batch["split"], batch["augmented"], batch["image"]
+        split, augmented, image = batch["split"], batch["augmented"], _values(batch["image"])
         made: Batch = {"index": batch["index"]}
         if "label" in batch:
             made["label"] = batch["label"]
         if "box" in batch:
             made["box"] = batch["box"].long()
             image = place(image, made["box"], *self.image_shape[1:])
-        image = fit(image, self.image_size).expand(-1, self.image_shape[0], -1, -1)
+        if image.ndim == 4:
+            image = fit(image, self.image_size).expand(-1, self.image_shape[0], -1, -1)
         mean, std = (moment.to(image.device, non_blocking=True) for moment in (self.mean, self.std))
         if "coarse_label" in batch:
             made["coarse_label"] = batch["coarse_label"]
@@ -218,15 +234,19 @@ class ImageDataModule(ResumableDataModule):
             entries = batch_entries(self.views, host_index, epoch, *image.shape[-2:])
             made |= move_data_to_device(entries, image.device)
         if not augmented or split != "train":
-            made["image"] = (image / 255 - mean[:, None, None]) / std[:, None, None]
-        # Lightning's own conversion to the precision of the run came earlier, when the images were still uint8.
+            column = (-1, *[1] * (image.ndim - 2))
+            plain = image / 255 if image.dtype == torch.uint8 else image
+            made["image"] = (plain - mean.view(column)) / std.view(column)
+        # Lightning's own conversion to the precision of the run came earlier, when the samples were still integers.
         return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
 
-    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _split(self, rows: Tensor, hold_out: bool) -> tuple[Tensor, Tensor]:
         n = len(rows)
         if self.subset is not None and self.subset > n:
             raise ValueError(f"Expected `subset` of at most {n}, the size of the training set, but got {self.subset}.")
         chosen = rows[torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))[: self.subset]]
+        if not hold_out:
+            return chosen.sort().values, chosen[:0]
         held_out = round(self.val_fraction * len(chosen))
         if held_out == len(chosen) or (self.val_fraction and not held_out):
             raise ValueError(
@@ -239,6 +259,8 @@ class ImageDataModule(ResumableDataModule):
         self.setup()
         if not len(self._positions[split]):
             raise ValueError(f"Expected images in the split {split!r}, but it has none.")
+        if augmented:
+            learn(self.views, *self._seen)
         slices = _Slices(self._images[split], self._positions[split], self.channels, split=split, augmented=augmented)
         return self._batches(slices, len(self._positions[split]), shuffle=shuffle, drop_last=drop_last)
 
@@ -256,7 +278,7 @@ class _Slices:
         columns.pop("rows", None)
         # index_select copies whole images, where image[index] would go byte by byte
         batch = {name: column.index_select(0, index) for name, column in columns.items()}
-        return batch | {"image": _recolour(batch["image"], self.channels), "index": index} | self.kind
+        return batch | {"image": _bits(_recolour(batch["image"], self.channels)), "index": index} | self.kind
 
 
 def random_split(n: int, test_fraction: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -281,20 +303,14 @@ def _all_rows(images: Images) -> Tensor:
 def _recolour(image: Tensor, channels: int | None) -> Tensor:
     if channels != 1 or image.shape[1] == 1:
         return image
-    return (image * torch.tensor(_GREY)[:, None, None]).sum(1, keepdim=True).round().byte()
+    grey = (image * torch.tensor(_GREY)[:, None, None]).sum(1, keepdim=True)
+    return grey.round().byte() if image.dtype == torch.uint8 else grey
 
 
-def _moments(image: Tensor, rows: Tensor, channels: int | None, around: int) -> tuple[Tensor, Tensor]:
-    value = torch.arange(256, dtype=torch.float64) / 255
-    counts: Tensor = torch.zeros((), dtype=torch.float64)
-    for chunk in rows.split(4096):
-        planes = _recolour(image.index_select(0, chunk), channels).unbind(1)
-        counts = counts + torch.stack([plane.flatten().bincount(minlength=256) for plane in planes])
-    counts[:, 0] += around * len(rows)  # `around` black pixels beside each image
-    share = counts / counts.sum(1, keepdim=True)
-    mean = share @ value
-    variance = (share * (value - mean[:, None]).square()).sum(1)
-    if not variance.all():
-        raise ValueError("Expected training images that differ, but every pixel of a channel has one value.")
-    repeats = 3 if channels == 3 and len(mean) == 1 else 1
-    return mean.float().repeat(repeats), variance.sqrt().float().repeat(repeats)
+# In half precision, Lightning would round the samples of a loader before they are standardised. It leaves integers.
+def _bits(image: Tensor) -> Tensor:
+    return image.float().view(torch.int32) if image.is_floating_point() else image
+
+
+def _values(bits: Tensor) -> Tensor:
+    return bits.view(torch.float32) if bits.dtype == torch.int32 else bits

@@ -1,6 +1,6 @@
 """Decode images once, and save them in one file that is memory-mapped during a run."""
 
-__all__ = ["Listing", "content_key", "decode_files", "mapped_images", "read_rgb"]
+__all__ = ["Listing", "content_key", "decode_files", "key_of", "mapped_images", "mapped_tensors", "read_rgb"]
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ import os
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,12 @@ class Listing(NamedTuple):
 def content_key(root: Path, files: list[Path], *also: Any) -> str:
     """Return a hash of the relative paths, sizes and modification times of files, and of all values in `also`."""
     shown = [[str(file.relative_to(root)), (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
-    return hashlib.sha256(json.dumps([_FORMAT, *also, shown]).encode()).hexdigest()
+    return key_of(*also, shown)
+
+
+def key_of(*values: Any) -> str:
+    """Return a hash of values that JSON can write, and of the format of the decoded file."""
+    return hashlib.sha256(json.dumps([_FORMAT, *values]).encode()).hexdigest()
 
 
 def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> Tensor:
@@ -46,11 +52,20 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
     `key` is a result of :func:`content_key`. `decode` returns the M images, uint8 (M, C, H, W). If the file cannot be
     written, an OSError is raised, and its message ends with `remedy`.
     """
-    if (image := _load(path, key)) is None:
-        _write(path, key, decode, remedy=remedy)
-        image = _load(path, key)
-    assert image is not None, "another process decoded another version of the folder meanwhile"
-    return image
+    return mapped_tensors(path, key, lambda: {"image": decode()}, remedy=remedy)["image"]
+
+
+def mapped_tensors(path: Path, key: str, make: Callable[[], dict[str, Tensor]], remedy: str) -> dict[str, Tensor]:
+    """Return the tensors in the file `path`, memory-mapped. If it was not written with this `key`, write it first.
+
+    `key` is a result of :func:`key_of`. `make` returns the tensors. If the file cannot be written, an OSError is
+    raised, and its message ends with `remedy`.
+    """
+    if (found := _load(path, key)) is None:
+        _write(path, key, make, remedy=remedy)
+        found = _load(path, key)
+    assert found is not None, "another process decoded another version of the samples meanwhile"
+    return found
 
 
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
@@ -93,24 +108,27 @@ def read_rgb(file: Path) -> Tensor:
         return torch.from_numpy(np.array(opened.convert("RGB"))).permute(2, 0, 1)
 
 
-def _load(path: Path, key: str) -> Tensor | None:
+def _load(path: Path, key: str) -> dict[str, Tensor] | None:
     if not path.is_file():
         return None
     try:
         decoded = torch.load(path, weights_only=True, mmap=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
         return None
-    return decoded["image"] if isinstance(decoded, dict) and decoded.get("key") == key else None
+    if not isinstance(decoded, dict) or decoded.pop("key", None) != key:
+        return None
+    return decoded
 
 
-def _write(path: Path, key: str, decode: Callable[[], Tensor], *, remedy: str) -> None:
+def _write(path: Path, key: str, make: Callable[[], dict[str, Tensor]], *, remedy: str) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.touch()  # fails before the images are decoded
-        torch.save({"key": key, "image": decode()}, part)
+        torch.save({"key": key} | make(), part)
         part.replace(path)
     except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError where the disk is full
         raise OSError(f"Expected to write the decoded images to {path}, but got: {error}. {remedy}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(NotADirectoryError):
+            part.unlink(missing_ok=True)

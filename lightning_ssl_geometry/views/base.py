@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import shaped
 from lightning_ssl_geometry.types import Batch
-from lightning_ssl_geometry.views.validation import check_image
+from lightning_ssl_geometry.views.validation import check_image, expect_axes
 
 Normalization = tuple[Tensor, Tensor]
 
@@ -53,6 +53,7 @@ class ImageViews(nn.Module, ABC):
         Raises:
             ValueError: If an argument has a wrong shape or dtype, or a blur's kernel is too large for the view.
         """
+        expect_axes("N, C, H, W", image)
         check_image(image, allow_uint8=True, color=self._changes_colors)
         if index.shape != image.shape[:1] or index.dtype != torch.int64:
             got = f"shape {tuple(index.shape)} and {index.dtype}"

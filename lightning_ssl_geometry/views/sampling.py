@@ -5,6 +5,7 @@ __all__ = [
     "JITTER_UNIFORMS",
     "sample_bernoulli",
     "sample_color_jitter",
+    "sample_normal",
     "sample_resized_crop",
     "sample_uniform",
 ]
@@ -33,6 +34,16 @@ def sample_uniform(u: Tensor, low: float, high: float) -> Tensor:
 def sample_bernoulli(u: Tensor, probability: float) -> Tensor:
     """Map numbers `u`, uniform on [0, 1), of any shape, to bools that are True with `probability`, in [0, 1]."""
     return u < probability
+
+
+def sample_normal(u: Tensor) -> Tensor:
+    """Map float32 numbers `u`, uniform on the multiples of 2^-24 in [0, 1), to standard normal numbers.
+
+    >>> sample_normal(torch.tensor([0.0, 0.5 - 2**-25, 1 - 2**-24])).round(decimals=2).tolist()
+    [-5.42, -0.0, 5.42]
+    """
+    # 2 u - 1 + 2^-24 is exact in float32, symmetric about 0, and never -1 or 1
+    return math.sqrt(2) * torch.special.erfinv(2 * u - 1 + 2.0**-24)
 
 
 def sample_resized_crop(

@@ -1,11 +1,20 @@
 """Checks that several operations on views share."""
 
-__all__ = ["check_image", "check_range", "height_width"]
+__all__ = ["check_image", "check_range", "expect_axes", "height_width"]
 
 import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import shaped
+
+
+def expect_axes(axes: str, image: Tensor) -> None:
+    """Check the number of axes of a batch of samples. `axes` are their names, such as "N, C, T"."""
+    if image.ndim != len(axes.split(",")):
+        raise ValueError(
+            f"Expected `image` of shape ({axes}), but got {tuple(image.shape)}. Other views take other samples: "
+            "VectorViews takes (N, D), SignalViews (N, C, T), and SimCLRViews (N, C, H, W)."
+        )
 
 
 def check_image(image: Tensor, *, allow_uint8: bool = False, color: bool = False, **per_sample: Tensor) -> None:
