@@ -4,6 +4,7 @@ __all__ = [
     "ChannelEvaluation",
     "EmbeddingSnapshots",
     "GeometryMonitor",
+    "Host",
     "KNNProbe",
     "LayerGeometry",
     "LinearEvaluation",
@@ -20,3 +21,4 @@ from lightning_ssl_geometry.callbacks.monitor import GeometryMonitor
 from lightning_ssl_geometry.callbacks.probes import KNNProbe, LinearProbe
 from lightning_ssl_geometry.callbacks.run_report import RunReport
 from lightning_ssl_geometry.callbacks.snapshots import EmbeddingSnapshots
+from lightning_ssl_geometry.observe.host import Host

@@ -17,6 +17,7 @@ from lightning_ssl_geometry.checks import named
 from lightning_ssl_geometry.diagnostics.diagnostic import preferred
 from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 from lightning_ssl_geometry.loop.failures import Failures, diagnostic_named
+from lightning_ssl_geometry.loop.left_out import leave_out
 from lightning_ssl_geometry.loop.readout import Readout, Seen
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.batch_keys import near
@@ -95,6 +96,7 @@ class Measurements:
         """Prepare for a run that writes its arrays to `files`. None: this run has no files yet."""
         self._files = files
         self._spaces: dict[tuple[str, str], tuple[str, int | None]] = {}
+        self._left_out: dict[str, set[str]] = {}  # stage -> diagnostics that its steps do not show enough for
         self._told: set[str] = set()  # diagnostics whose descriptions and results have different names
         self._refused: set[str] = set()  # names that somebody else logs with another meaning
         self._readout.restart()
@@ -115,6 +117,11 @@ class Measurements:
     def watches(self, stage: str) -> bool:
         """Whether a stage is observed."""
         return stage in self._metrics
+
+    @property
+    def stages(self) -> list[str]:
+        """The observed stages."""
+        return list(self._metrics)
 
     def of(self, stage: str) -> Mapping[str, Metric]:
         """Return the diagnostics of a stage by name."""
@@ -148,8 +155,9 @@ class Measurements:
             self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
         spaces = {name: observation[name] for name in ("h", "z") if isinstance(observation.get(name), Tensor)}
         self._widths |= {(stage, name): value.shape[-1] for name, value in spaces.items()}
+        left_out = self._lacking(stage, observation)
         for name, metric in self._metrics[stage].items():
-            if self.failures.failed(stage, name):
+            if name in left_out or self.failures.failed(stage, name):
                 continue
             with self.failures.caught(moment, self.owner.title, stage, diagnostic=name):
                 rename = self._require(metric, name, observation, stage=stage)
@@ -185,7 +193,10 @@ class Measurements:
         entries: dict[str, Declared | None] = {}
         tensors = (value for value in observation.values() if isinstance(value, Tensor))
         device = next((value.device for value in tensors), torch.device("cpu"))
+        left_out = self._lacking(stage, observation)
         for name, metric in self._metrics[stage].items():
+            if name in left_out:
+                continue
             copied = copy.deepcopy(metric).to(device)
             copied.distributed_available_fn = lambda: False  # this rank's batch alone
             rename = self._require(metric, name, observation, stage=stage)
@@ -202,6 +213,12 @@ class Measurements:
             self._tell_misnamed(name, found)
         self.owner.check(entries)
         return {self.logged(stage, name) for name in names}
+
+    def _lacking(self, stage: str, observation: dict[str, Any]) -> set[str]:
+        # decided at the first step of a stage: a later step that shows less is a failure
+        if stage not in self._left_out:
+            self._left_out[stage] = leave_out(self, stage, observation)
+        return self._left_out[stage]
 
     def _refuse_equal(self, name: str, results: set[str], others: set[str]) -> None:
         if equal := results & (others - {name} | (self.diagnostics.keys() - {name})):

@@ -1,6 +1,6 @@
 """Observer: collects h, z, labels and other tensors of a step, from its outputs or by forward hooks."""
 
-__all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings"]
+__all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings", "one_host"]
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -42,6 +42,12 @@ class HostSettings(TapSettings, total=False):
 class Host:
     """Describes where to find h, z, labels and views in a LightningModule of another package (the host).
 
+    Callbacks take these arguments one by one, or one Host as their argument `host`. They may share one Host.
+
+    A step of the host may show less than another. A validation step may pass one view through the backbone alone, for
+    example. The monitor then leaves out the diagnostics that need more in this stage, and a warning names them. A
+    submodule in `taps` that neither the training nor the validation step calls is an error before training.
+
     Args:
         taps: Name -> dotted path of a submodule whose output is recorded, such as {"h": "backbone", "z": "head",
             "projector": "head"}. The names "encoder" and "projector" stand for the submodule itself, not for its
@@ -50,7 +56,8 @@ class Host:
             they call the host's `forward`. If the host has no `forward`, they call the submodules of h and z.
         view_layout: How a submodule in `taps` receives the two views of N samples. "calls": one call per view.
             "halves": one call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N
-            rows, the two views of a sample next to each other.
+            rows, the two views of a sample next to each other. If `batch_keys` names a part of the batch with N rows,
+            such as the label, a step may have another number of views, such as one in validation.
         batch_keys: Name -> place in the batch. A place is a key, a position, a dotted path ("views.0.image"), or a list
             of these. "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in
             {"label": 1, "val/label": "label"}. If a batch lacks a place, the first batch of the stage raises an error.
@@ -82,11 +89,28 @@ class Host:
         self.augment = augment
 
 
+def one_host(host: Host | None, flat: Host) -> Host:
+    """Return `host`, or the host `flat` of the flat keywords if `host` is None. Raises a ValueError if both are given.
+
+    >>> one_host(Host({"h": "backbone"}), Host(batch_keys={"label": 1}))
+    Traceback (most recent call last):
+    ValueError: Expected `host` alone, but got `batch_keys` beside it. Say it in `host`.
+    """
+    if host is None:
+        return flat
+    if not isinstance(host, Host):
+        raise ValueError(f"Expected `host` to be a Host, such as Host(taps={{...}}), but got a {type(host).__name__}.")
+    beside = [name for name, value in vars(flat).items() if value != vars(Host())[name]]
+    if beside:
+        raise ValueError(f"Expected `host` alone, but got `{'` and `'.join(beside)}` beside it. Say it in `host`.")
+    return host
+
+
 class Observer:
     """Collects the tensors and modules of a step by name: h, z, label, index, encoder, projector and others.
 
     Args:
-        host: Where to find the tensors and modules in a LightningModule of another package.
+        host: Where to find the tensors and modules in a LightningModule of another package. Observers may share it.
         finite: Raise an error if h or z is not finite. This check synchronizes with the GPU.
         one_view: If `batch_keys` has "image" and no "views", :meth:`look` takes the images as the only view.
         names: Names of parts that need no entry in `batch_keys` if a batch has them as keys.
@@ -142,6 +166,21 @@ class Observer:
         if self.taps:
             self.taps.open()
 
+    @property
+    def silent(self) -> dict[str, str]:
+        """Name -> path, for the names in `taps` whose submodules the latest step did not call."""
+        return {name: self.taps.taps[name] for name in self.taps.silent} if self.taps else {}
+
+    @property
+    def uncalled(self) -> list[str]:
+        """Names in `taps` whose submodules neither the latest step nor an earlier step of this run has called."""
+        return [name for name in self.taps.silent if name in self.taps.uncalled] if self.taps else []
+
+    def refuse_uncalled(self) -> None:
+        """Raise a ValueError if :attr:`uncalled` has a name."""
+        if self.taps and self.uncalled:
+            self.taps.refuse(self.uncalled)
+
     def cancel(self) -> None:
         """Stop recording, and discard the recorded outputs."""
         if self.taps:
@@ -154,12 +193,15 @@ class Observer:
     def close(self, outputs: Any, batch: Any, moment: Moment, stage: str) -> dict[str, Any]:
         """Stop recording, and return the tensors of the step by name, detached.
 
-        Samples without an index get one that no other process uses. Raises a ValueError if h or z is not finite, or if
-        shapes do not match.
+        Samples without an index get one that no other process uses. A step may call only some of the submodules in
+        `taps`. Raises a ValueError if it calls none, if no training step and no earlier step calls one of them, if h or
+        z is not finite, or if shapes do not match.
         """
         found = dict(outputs) if isinstance(outputs, Mapping) else {}
         if self.taps:
-            found |= self.taps.close()
+            found |= self.taps.close(self.reader.samples(batch, stage))
+            if stage == "train":
+                self.refuse_uncalled()
         found |= self.reader.read(batch, stage)
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
         spaces = {name: observation[name] for name in ("h", "z") if name in observation}

@@ -24,6 +24,9 @@ class Taps:
         taps: Name -> dotted path of a submodule whose output is recorded. The names "encoder" and "projector" stand for
             the submodule itself, not for its output.
         view_layout: How the submodules receive the views: see :class:`lightning_ssl_geometry.observe.host.Host`.
+
+    Attributes:
+        silent: Names in `taps` whose submodules the latest step did not call.
     """
 
     def __init__(self, taps: dict[str, str], view_layout: ViewLayout = "calls") -> None:
@@ -33,6 +36,8 @@ class Taps:
         self._modules: dict[str, nn.Module] = {}
         self._sources: dict[str, nn.Module] = {}
         self._caught: dict[str, list[Tensor]] = {}
+        self._called: set[str] = set()
+        self.silent: list[str] = []
         self._handles: list[Any] = []
         self._linear: list[str] = []
         self._open = False
@@ -43,6 +48,7 @@ class Taps:
         """Register the hooks on submodules of `host`. Raises a ValueError if a path in `taps` is no submodule."""
         named = host.named_modules(remove_duplicate=False)
         self._linear = [path.replace("_orig_mod.", "") for path, each in named if isinstance(each, nn.Linear)]
+        self._called, self.silent = set(), []
         self.detach()  # attach before the first forward pass: a compiled module ignores later hooks
         for name, path in self.taps.items():
             module = submodule(host, path, argument="taps", given=f"{name}={path!r}")
@@ -64,21 +70,23 @@ class Taps:
 
     def cancel(self) -> None:
         """Stop recording, and discard the recorded outputs."""
+        self._called |= self._caught.keys()
         self._caught, self._open = {}, False
 
-    def close(self) -> dict[str, Any]:
+    def close(self, samples: int | None = None) -> dict[str, Any]:
         """Stop recording, and return the outputs and modules by their names in `taps`.
 
-        Each output is detached, and (V, N, ...) for V views of N samples. Raises a ValueError if a submodule was not
-        called or returned no tensor, if z was computed before h, or if N differs between views.
+        Each output is detached, and (V, N, ...) for V views of N samples. `samples` is N, if it is known. A step may
+        call only some of the submodules: `silent` has the others. Raises a ValueError if the step called none, or if
+        the model itself was called and did not call all. Also raises a ValueError if a submodule returned no tensor, if
+        z was computed before h, or if N differs between views.
         """
         self._open = False
-        silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
-        if silent:
-            raise ValueError(
-                f"Expected the step to pass through `taps` {silent}, but {self.taps[silent[0]]!r} was never called. "
-                f"{self._remedy()} (What torch.compile had compiled before is called without hooks.)"
-            )
+        self._called |= self._caught.keys()
+        self.silent = [name for name in self._hooked if name not in self._caught]
+        if self.silent and (self._own_pass or not self._caught):
+            self.refuse(self.silent)
+        self._count_views(samples)
         caught, self._caught = self._caught, {}
         for name, outputs in caught.items():
             if strange := [output for output in outputs if not isinstance(output, Tensor)]:
@@ -89,6 +97,18 @@ class Taps:
                 f"Exchange them: {{'h': {self.taps['z']!r}, 'z': {self.taps['h']!r}}}."
             )
         return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
+
+    def refuse(self, names: Sequence[str]) -> None:
+        """Raise a ValueError that says that the submodules of these names in `taps` were not called."""
+        raise ValueError(
+            f"Expected the step to pass through `taps` {list(names)}, but {self.taps[names[0]]!r} was never called. "
+            f"{self._remedy()} (What torch.compile had compiled before is called without hooks.)"
+        )
+
+    @property
+    def uncalled(self) -> list[str]:
+        """Names in `taps` whose submodules no step has called since :meth:`attach`."""
+        return [name for name in self._hooked if name not in self._called]
 
     def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Arrange V views (N, ...) as inputs of :meth:`forward`.
@@ -139,6 +159,15 @@ class Taps:
                 f"{type(error).__name__}: {error}.{hint}"
             ) from error
         return output
+
+    @property
+    def _hooked(self) -> list[str]:
+        return [name for name in self.taps if name not in self._modules]
+
+    def _count_views(self, samples: int | None) -> None:
+        rows = next((len(calls[0]) for calls in self._caught.values() if isinstance(calls[0], Tensor)), 0)
+        if samples and not self._own_pass and rows and rows % samples == 0:
+            self._count = rows // samples
 
     def _hook(self, name: str) -> Any:
         def catch(module: nn.Module, inputs: Any, output: Any) -> None:
