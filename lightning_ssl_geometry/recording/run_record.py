@@ -91,7 +91,8 @@ class RunRecord:
     def has_results(self) -> bool:
         """Whether the folder has results of this run, or of one that this run resumes."""
         folder = self.files.folder
-        assert folder is not None
+        if folder is None:
+            return False
         return bool(self.files.resumed) or any((folder / name).exists() for name in ("metrics.csv", "geometry"))
 
     def _write(self, status: str, done: Mapping[str, int]) -> None:
