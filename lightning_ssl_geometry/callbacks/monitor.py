@@ -30,7 +30,12 @@ from lightning_ssl_geometry.callbacks.stage import StageCallback
 from lightning_ssl_geometry.checks import at_least, named, one_of
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.diagnostic import preferred
-from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
+from lightning_ssl_geometry.diagnostics.standard import (
+    STANDARD_RENAME,
+    standard_diagnostics,
+    tower_diagnostics,
+    tower_rename,
+)
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_of
@@ -112,7 +117,8 @@ class GeometryMonitor(StageCallback):
         at_least(1, probe_size=probe_size, probe_every_n_epochs=probe_every_n_epochs)
         self._standard = diagnostics is None
         if diagnostics is None:
-            diagnostics, rename = standard_diagnostics(), STANDARD_RENAME | (rename or {})
+            diagnostics = standard_diagnostics() | tower_diagnostics(self.observer.towers)
+            rename = STANDARD_RENAME | tower_rename(self.observer.towers) | (rename or {})
         named(Metric, diagnostics=diagnostics)
         check_name("diagnostics", *diagnostics)
         check_name("name", *([] if name is None else [name]))
@@ -149,7 +155,8 @@ class GeometryMonitor(StageCallback):
         self._readout.restart()
         projector = getattr(pl_module, "projector", None)  # one named in `taps` is checked later, at the first step
         known = projector if isinstance(projector, nn.Module) else None
-        wanted = standard_diagnostics(known).keys() if self._standard else self._diagnostics.keys()
+        unfit = standard_diagnostics().keys() - standard_diagnostics(known).keys() if self._standard else set()
+        wanted = self._diagnostics.keys() - unfit
         for each, metrics in self._metrics.items():
             kept = {name: metrics.get(name) or copy.deepcopy(self._diagnostics[name]) for name in self._diagnostics}
             self._metrics[each] = {name: metric for name, metric in kept.items() if name in wanted}
@@ -160,6 +167,7 @@ class GeometryMonitor(StageCallback):
         self._files = files
         self._probe_loader: Any = None
         self._spaces: dict[tuple[str, str], tuple[str, int | None]] = {}
+        self._told_apart = False
         self._told: set[str] = set()  # diagnostics whose descriptions and results have different names
         self._refused: set[str] = set()  # names that another callback logs with another meaning
 
@@ -198,7 +206,7 @@ class GeometryMonitor(StageCallback):
         entries: dict[str, Declared | None] = {}
         tensors = (value for value in observation.values() if isinstance(value, Tensor))
         device = next((value.device for value in tensors), torch.device("cpu"))
-        for name, metric in self._metrics[stage].items():  # type: ignore[index]
+        for name, metric in self._observing(stage, observation):
             trial = copy.deepcopy(metric).to(device)
             trial.distributed_available_fn = lambda: False  # this rank's batch alone
             rename = self._require(metric, name, observation, stage=stage)
@@ -240,7 +248,7 @@ class GeometryMonitor(StageCallback):
                 self.filling.saw(space)
         spaces = {name: observation[name] for name in ("h", "z") if isinstance(observation.get(name), Tensor)}
         self._widths |= {(stage, name): value.shape[-1] for name, value in spaces.items()}
-        for name, metric in self._metrics[stage].items():
+        for name, metric in self._observing(stage, observation):
             if self.failures.failed(stage, name):
                 continue
             with self.failures.caught(trainer, self.title, stage, diagnostic=name):
@@ -253,6 +261,23 @@ class GeometryMonitor(StageCallback):
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         for name, value in self._results(stage, trainer):
             pl_module.log(name, value.float(), batch_size=1)  # one value, which Lightning must not weigh by batches
+
+    def _observing(self, stage: str, observation: Mapping[str, Any]) -> list[tuple[str, Metric]]:
+        metrics = self._metrics[stage]  # type: ignore[index]
+        if not self._standard or not (missing := self.observer.towers.keys() - observation.keys()):
+            return list(metrics.items())
+        left_out = [name for name, each in metrics.items() if missing & self._read(each, name, observation)]
+        if left_out and not self._told_apart:
+            self._told_apart = True
+            rank_zero_warn(
+                f"{self.title} leaves {', '.join(left_out)} out, since the towers in `taps` return vectors of "
+                "different widths. Each tower has diagnostics of its own."
+            )
+        return [(name, metric) for name, metric in metrics.items() if name not in left_out]
+
+    def _read(self, metric: Metric, name: str, observation: Mapping[str, Any]) -> set[str]:
+        rename = self._renamed(metric, name, observation)
+        return {rename.get(argument, argument) for argument in inspect.signature(metric.update).parameters}
 
     def _renamed(self, metric: Metric, name: str, observation: Mapping[str, Any]) -> dict[str, str]:
         preferences = {argument: what for argument, what in preferred(metric).items() if what in observation}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys, contents, in_short, stage_keys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
-from lightning_ssl_geometry.observe.taps import Taps, ViewLayout
+from lightning_ssl_geometry.observe.taps import TapPaths, Taps, ViewLayout
 from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
 
 _TAPPED = ("h", "z", "fibers", "encoder", "projector")
@@ -26,7 +26,7 @@ class NotFiniteError(ValueError):
 class TapSettings(TypedDict, total=False):
     """Keyword arguments of :class:`Host`, except `augment`."""
 
-    taps: dict[str, str] | None
+    taps: TapPaths | None
     view_layout: ViewLayout
     batch_keys: BatchKeys | None
     views: ViewLayout | None
@@ -44,9 +44,12 @@ class Host:
     Args:
         taps: Name -> dotted path of a submodule whose output is recorded, such as {"h": "backbone", "z": "head",
             "projector": "head"}. The names "encoder" and "projector" stand for the submodule itself, not for its
-            output. None: the host's steps return a mapping with these names. Some callbacks pass views through the host
-            themselves. If `taps` has both "encoder" and "projector", the callbacks call these submodules. Otherwise,
-            they call the host's `forward`. If the host has no `forward`, they call the submodules of h and z.
+            output. "backbone:cls" is the first token of an output (N, T, D), and "backbone:0" the first entry of a
+            tuple: see :class:`lightning_ssl_geometry.observe.tap.Tap`. A list of paths names the towers of a model,
+            which receive one view each: see :class:`lightning_ssl_geometry.observe.taps.Taps`. None: the host's steps
+            return a mapping with these names. Some callbacks pass views through the host themselves. If `taps` has both
+            "encoder" and "projector", the callbacks call these submodules. Otherwise, they call the host's `forward`.
+            If the host has no `forward`, they call the submodules of h and z.
         view_layout: How a submodule in `taps` receives the two views of N samples. "calls": one call per view.
             "halves": one call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N
             rows, the two views of a sample next to each other.
@@ -64,7 +67,7 @@ class Host:
 
     def __init__(
         self,
-        taps: dict[str, str] | None = None,
+        taps: TapPaths | None = None,
         view_layout: ViewLayout = "calls",
         batch_keys: BatchKeys | None = None,
         augment: nn.Module | None = None,
@@ -101,6 +104,11 @@ class Observer:
     def augment(self) -> nn.Module | None:
         """The module that makes views of images, or None."""
         return self.reader.augment
+
+    @property
+    def towers(self) -> Mapping[str, Sequence[str]]:
+        """Name in `taps` -> names of the towers, for the names with a list of paths."""
+        return self.taps.towers if self.taps else {}
 
     def attach(self, host: L.LightningModule) -> None:
         """Register forward hooks on the submodules that `taps` names. Raises a ValueError if one does not exist."""
@@ -155,7 +163,7 @@ class Observer:
             found |= self.taps.close()
         found |= self.reader.read(batch, stage)
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
-        spaces = {name: observation[name] for name in ("h", "z") if name in observation}
+        spaces = {name: observation[name] for name in observation if name.partition(".")[0] in ("h", "z")}
         for name, value in spaces.items() if self.finite else ():
             if bad := int((~torch.isfinite(value)).sum()):
                 raise NotFiniteError(
@@ -213,10 +221,11 @@ class Observer:
     def _shared_size(
         self, observation: dict[str, Any], spaces: dict[str, Tensor], *, batch: Any, keys: BatchKeys
     ) -> int:
-        shapes = {name: tuple(value.shape[:2]) for name, value in spaces.items()}
-        if len(set(shapes.values())) > 1:
+        shapes = {name: tuple(value.shape[: 1 if "." in name else 2]) for name, value in spaces.items()}
+        joint = {shape for shape in shapes.values() if len(shape) > 1}
+        if len(joint) > 1 or len({shape[-1] for shape in shapes.values()}) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")
-        n = next(iter(shapes.values()))[1]
+        n = next(iter(shapes.values()))[-1]
         for name in (name for name in COLUMNS if SAMPLE_AXIS[name] == 0):
             if observation.get(name) is not None and (rows := len(observation[name])) != n:
                 one_call = self.taps and self.taps.view_layout == "calls" and n == 2 * rows
