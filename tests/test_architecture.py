@@ -50,8 +50,27 @@ ROOMS = {
     "diagnostics": {
         *("functional", "losses", "random", "introspection", "checks", "deprecation", "settings", "quantity", "papers")
     },
-    "observe": {"types", "introspection", "views", "checks", "deprecation", "settings"},
+    "observe": {"types", "introspection", "views", "checks", "deprecation", "settings", "distributed"},
+    "recording": {
+        *("diagnostics", "observe", "report", "files", "loggers", "quantity", "papers", "manifest", "checks")
+    },
+    "loop": {
+        *(
+            "observe",
+            "recording",
+            "diagnostics",
+            "distributed",
+            "manifest",
+            "report",
+            "loggers",
+            "checks",
+            "settings",
+            "types",
+        )
+    },
     "callbacks": {
+        "loop",
+        "recording",
         "diagnostics",
         "functional",
         "distributed",
@@ -72,6 +91,7 @@ ROOMS = {
     "plots": {"types"},
     "report": {"types", "plots", "files", "quantity", "manifest"},
     "diagnose": {
+        "recording",
         "callbacks",
         "diagnostics",
         "functional",
@@ -87,7 +107,7 @@ ROOMS = {
         "deprecation",
         "report",
     },
-    "start": {"callbacks", "loggers"},
+    "start": {"callbacks", "recording", "loggers"},
     "describe": {"callbacks", "diagnose", "diagnostics", "methods", "observe", "quantity"},
     "cli": {"cli_lightning", "report", "diagnose", "describe", "start"},
     "cli_lightning": {"cli_errors"},

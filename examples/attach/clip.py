@@ -52,6 +52,6 @@ VISUAL = {"h": "visual", "encoder": "visual", "projector": "visual_head"}  # one
 CALLBACKS = [MONITOR, LinearProbe(10, taps=VISUAL, batch_keys={"image": "image", "label": "label"})]
 
 if __name__ == "__main__":
-    L.Trainer(
-        max_epochs=20, logger=ResumableCSVLogger("runs", name="clip"), callbacks=[*CALLBACKS, RunReport()]
-    ).fit(Host(), LOADER, VALIDATION)
+    L.Trainer(max_epochs=6, logger=ResumableCSVLogger("runs", name="clip"), callbacks=[*CALLBACKS, RunReport()]).fit(
+        Host(), LOADER, VALIDATION
+    )

@@ -14,10 +14,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
 from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
-from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.callbacks.run_callback import run_files
 from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
@@ -31,6 +29,8 @@ from lightning_ssl_geometry.introspection import OUTPUT, hidden_layers
 from lightning_ssl_geometry.observe.feed import feed, result_name, results
 from lightning_ssl_geometry.papers import KORNBLITH
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+from lightning_ssl_geometry.recording.arrays import ArrayFiles
+from lightning_ssl_geometry.recording.quantities_file import meaning
 from lightning_ssl_geometry.types import COLUMNS
 
 _Stage = Literal["val", "test"]

@@ -18,9 +18,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.order import callbacks_of
-from lightning_ssl_geometry.callbacks.quantities_file import NAME, QuantitiesFile
-from lightning_ssl_geometry.callbacks.run_files import HISTORY, RunFiles, same
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
+from lightning_ssl_geometry.recording.quantities_file import NAME, QuantitiesFile
+from lightning_ssl_geometry.recording.run_files import HISTORY, RunFiles, same
 from lightning_ssl_geometry.report.files import attempt, read_table
 
 _SAVED: WeakKeyDictionary[ModelCheckpoint, int] = WeakKeyDictionary()  # what spare_checkpoints has replaced

@@ -14,7 +14,6 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_ssl_geometry.callbacks.order import callbacks_of
-from lightning_ssl_geometry.callbacks.quantities_file import NAME, QuantitiesFile, host_entries, meanings
 from lightning_ssl_geometry.callbacks.resumption import (
     announce,
     resume,
@@ -23,10 +22,13 @@ from lightning_ssl_geometry.callbacks.resumption import (
     unlogged,
     unspare_checkpoints,
 )
-from lightning_ssl_geometry.callbacks.run_files import RunFiles, same
+from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.recording.quantities_file import NAME, QuantitiesFile, meanings
+from lightning_ssl_geometry.recording.run_files import RunFiles, same
 
+_STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), TrainerFn.TESTING: ("test",)}
 _KEY = "ssl_geometry_run"
 _RUNS: WeakKeyDictionary[Any, "_Run"] = WeakKeyDictionary()
 _LOADED: WeakKeyDictionary[L.Trainer, dict[str, Any]] = WeakKeyDictionary()
@@ -174,9 +176,16 @@ def _run(trainer: L.Trainer) -> _Run:
 
 
 def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
-    said: dict[L.Callback, dict[str, Declared]] = {}
+    said: dict[object, dict[str, Declared]] = {}
     said |= {each: meanings(each, each.logs(), part=each.part) for each in callbacks_of(trainer, RunCallback)}
-    _run(trainer).quantities.expect(host_entries(trainer, host), said)
+    _run(trainer).quantities.expect(_host_entries(trainer, host), said)
+
+
+def _host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
+    quantities = quantities_of(host)
+    keys = list(quantities) if isinstance(quantities, Mapping) else []
+    stages = _STAGES.get(trainer.state.fn, ()) if trainer.state.fn else ()
+    return meanings(host, {f"{stage}/{key}": key for stage in stages for key in keys}, "learning")
 
 
 def run_folder(trainer: L.Trainer) -> Path | None:

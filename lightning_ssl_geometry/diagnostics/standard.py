@@ -3,6 +3,7 @@
 __all__ = ["STANDARD_RENAME", "standard_diagnostics", "tower_diagnostics", "tower_rename"]
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import nn
 from torchmetrics import Metric
@@ -13,7 +14,9 @@ from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPo
 from lightning_ssl_geometry.diagnostics.modality_gap import ModalityGap
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank
+from lightning_ssl_geometry.quantity import Chart
 
+_UNIFORMITY = Chart("tower_uniformity", "Uniformity of each tower")
 STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 
 
@@ -46,7 +49,7 @@ def tower_diagnostics(towers: Mapping[str, Sequence[str]]) -> dict[str, Metric]:
                 f"effective_rank_{space}_{tower}": EffectiveRank(),
                 f"log_spectrum_{space}_{tower}": LogSpectrum(),
             }
-    return found | {f"uniformity_{tower}": Uniformity() for tower in towers.get("z", ())}
+    return found | {f"uniformity_{tower}": _of_one_tower() for tower in towers.get("z", ())}
 
 
 def tower_rename(towers: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
@@ -56,3 +59,10 @@ def tower_rename(towers: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str
         for name in ("effective_rank", "log_spectrum"):
             found |= {f"{name}_{space}_{tower}": {"h": f"{space}.{tower}"} for tower in towers.get(space, ())}
     return found
+
+
+def _of_one_tower() -> Uniformity:
+    metric = Uniformity()
+    apart = replace(metric.quantities[""], chart=_UNIFORMITY, picture=None)  # not in the figure with the alignment
+    metric.quantities = {"": apart}  # type: ignore[misc]
+    return metric

@@ -16,7 +16,7 @@ ViewLayout = Literal["calls", "halves", "interleaved"]
 TapPaths = Mapping[str, str | list[str]]
 _MODULES = ("encoder", "projector")
 _MOST = 6
-_NO_FORWARD = "LightningModule.forward"  # by name, for the packages lightning and pytorch_lightning
+_NO_FORWARD = ("LightningModule.forward", "_forward_unimplemented")  # by name, for both packages of Lightning
 
 
 class Taps:
@@ -65,9 +65,7 @@ class Taps:
                 self._modules[name] = PickedModule(module, tap) if tap.parts else module
             else:
                 self._handles.append(module.register_forward_hook(self._hook(tap)))
-        if (
-            "projector" in self.towers
-        ):  # whose weights are observed; an encoder is called, which two towers cannot be
+        if "projector" in self.towers:  # whose weights are observed; an encoder is called, which two towers cannot be
             heads = {tower: self._modules[f"projector.{tower}"] for tower in self.towers["projector"]}
             self._modules["projector"] = nn.ModuleDict(heads)
 
@@ -136,7 +134,7 @@ class Taps:
         if self.taps.keys() >= {"encoder", "projector"}:
             for place, each in enumerate(inputs):
                 self._pass(self._at("projector", place), self._pass(self._at("encoder", place), each))
-        elif "h" in self.taps and type(host).forward.__qualname__ == _NO_FORWARD:  # the model has none
+        elif "h" in self.taps and type(host).forward.__qualname__ in _NO_FORWARD:  # the model has none
             for place, each in enumerate(inputs):
                 h = self._pass(self._at("h", place), each)
                 if "z" in self.taps:
