@@ -29,6 +29,7 @@ class TapSettings(TypedDict, total=False):
 
     taps: TapPaths | None
     view_layout: ViewLayout
+    num_views: int | None
     batch_keys: BatchKeys | None
     views: ViewLayout | None
 
@@ -53,7 +54,12 @@ class Host:
             If the host has no `forward`, they call the submodules of h and z.
         view_layout: How a submodule in `taps` receives the two views of N samples. "calls": one call per view.
             "halves": one call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N
-            rows, the two views of a sample next to each other.
+            rows, the two views of a sample next to each other. The views are numbered in the order of the calls or rows
+            (with towers, in the order of the list). Diagnostics that compare two views use the first two. Ranks and
+            spectra use all views.
+        num_views: Number of views V, if `view_layout` is "halves" or "interleaved" and V is not 2. With "halves", a
+            submodule may then be called several times, for example once for each size of crops. The rows of its calls
+            are joined.
         batch_keys: Name -> place in the batch. A place is a key, a position, a dotted path ("views.0.image"), or a list
             of these. "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in
             {"label": 1, "val/label": "label"}. If a batch lacks a place, the first batch of the stage raises an error.
@@ -73,6 +79,7 @@ class Host:
         batch_keys: BatchKeys | None = None,
         augment: nn.Module | None = None,
         views: ViewLayout | None = None,
+        num_views: int | None = None,
     ) -> None:
         if views is not None:
             if view_layout not in ("calls", views):
@@ -81,6 +88,7 @@ class Host:
             view_layout = views
         self.taps = taps
         self.view_layout = view_layout
+        self.num_views = num_views
         self.batch_keys = batch_keys
         self.augment = augment
 
@@ -98,7 +106,7 @@ class Observer:
     def __init__(self, host: Host, finite: bool = True, one_view: bool = False, names: Sequence[str] = ()) -> None:
         self.one_view = one_view
         self.finite = finite
-        self.taps = Taps(host.taps, host.view_layout) if host.taps else None
+        self.taps = Taps(host.taps, host.view_layout, host.num_views) if host.taps else None
         self.reader = BatchReader(host.batch_keys, host.augment, names)
         self._precision = Precision()
         self._untapped: tuple[str, list[str]] | None = None  # class and submodules of a host that only taps can show

@@ -3,12 +3,13 @@
 __all__ = ["TapPaths", "Taps", "ViewLayout"]
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import one_of
+from lightning_ssl_geometry.checks import integer, one_of
 from lightning_ssl_geometry.introspection import submodule
 from lightning_ssl_geometry.observe.tap import PickedModule, Tap, tower_names
 
@@ -31,15 +32,24 @@ class Taps:
             else a path may contain. The names "encoder" and "projector" stand for the submodule itself, not for its
             output.
         view_layout: How the submodules receive the views: see :class:`lightning_ssl_geometry.observe.host.Host`.
+        num_views: Number of views V in the layouts "halves" and "interleaved": see the same class.
 
     Attributes:
         towers: Name in `taps` -> names of its towers, for the names with a list.
     """
 
-    def __init__(self, taps: TapPaths, view_layout: ViewLayout = "calls") -> None:
+    def __init__(self, taps: TapPaths, view_layout: ViewLayout = "calls", num_views: int | None = None) -> None:
         one_of(get_args(ViewLayout), view_layout=view_layout)
+        if num_views is not None:
+            integer(1, num_views=num_views)
+            if view_layout == "calls":
+                raise ValueError(
+                    "Expected `num_views` beside `view_layout`='halves' or 'interleaved', but got 'calls': each call is "
+                    "a view."
+                )
         self.taps = taps
         self.view_layout = view_layout
+        self.num_views = num_views
         self.towers = {name: _towers(name, paths) for name, paths in taps.items() if not isinstance(paths, str)}
         self._taps = {each.name: each for name, paths in taps.items() for each in self._named(name, paths)}
         self._check_towers()
@@ -49,7 +59,7 @@ class Taps:
         self._handles: list[Any] = []
         self._linear: list[str] = []
         self._open = False
-        self._count = 2
+        self._count = num_views or 2
         self._own_pass = False
 
     def attach(self, host: nn.Module) -> None:
@@ -77,7 +87,7 @@ class Taps:
 
     def open(self) -> None:
         """Start to record the outputs."""
-        self._caught, self._open, self._count, self._own_pass = {}, True, 2, False
+        self._caught, self._open, self._count, self._own_pass = {}, True, self.num_views or 2, False
 
     def cancel(self) -> None:
         """Stop recording, and discard the recorded outputs."""
@@ -111,16 +121,17 @@ class Taps:
     def calls(self, views: Sequence[Tensor]) -> list[Tensor | tuple[Tensor, ...]]:
         """Arrange V views (N, ...) as inputs of :meth:`forward`.
 
-        If `view_layout` is "calls", the list has V inputs of N rows. Otherwise, it has one input of V N rows. With
-        towers, it has one tuple of V inputs.
+        If `view_layout` is "calls", the list has V inputs of N rows. Otherwise, it has one input of V N rows. If the
+        views have several sizes, "halves" has one input for each. With towers, the list has one tuple of V inputs.
         """
         self._count, self._own_pass = len(views), True  # after `open`, which resets both
         if self.towers:
             return [tuple(views)]
         if self.view_layout == "calls":
             return list(views)
-        rows = torch.stack(list(views), dim=0 if self.view_layout == "halves" else 1)
-        return [rows.flatten(0, 1)]
+        if self.view_layout == "halves":
+            return [torch.cat(list(alike)) for _, alike in groupby(views, key=lambda view: view.shape)]
+        return [torch.stack(list(views), dim=1).flatten(0, 1)]
 
     def forward(self, host: nn.Module, x: Tensor | tuple[Tensor, ...]) -> None:
         """Pass an input through the encoder and the projector if `taps` has both, else through the whole model.
@@ -243,19 +254,28 @@ class Taps:
             return calls[0]
         if self.view_layout == "calls":
             if len({call.shape for call in calls}) > 1:
-                shapes = [tuple(call.shape) for call in calls]
-                raise ValueError(f"Expected tap {name!r} to return one shape per view, but got {shapes}.")
+                raise _unlike(name, calls)
             return torch.stack(calls)
-        if len(calls) > 1 or len(calls[0]) % self._count:
-            rows = [len(call) for call in calls]
-            hint = " Each call is of one view: `view_layout='calls'`." if len(calls) > 1 else ""
-            raise ValueError(
-                f"Expected tap {name!r} to be called once on {self._count}N rows "
-                f"(`view_layout`={self.view_layout!r}), got {rows}.{hint}"
-            )
+        rows = self._rows_of(name, calls)
         if self.view_layout == "halves":
-            return calls[0].unflatten(0, (self._count, -1))
-        return calls[0].unflatten(0, (-1, self._count)).transpose(0, 1)
+            return rows.unflatten(0, (self._count, -1))
+        return rows.unflatten(0, (-1, self._count)).transpose(0, 1)
+
+    def _rows_of(self, name: str, calls: list[Tensor]) -> Tensor:
+        joined = self.view_layout == "halves" and (self.num_views is not None or self._own_pass)
+        counts = [len(call) for call in calls]
+        if len({call.shape[1] for call in calls}) > 1:
+            raise _unlike(name, calls)
+        n = sum(counts) // self._count  # joined calls have whole views
+        whole = n * self._count == sum(counts) and not (n and any(count % n for count in counts))
+        if not whole or (len(calls) > 1 and not joined):
+            often = "called" if joined else "called once"
+            hint = " Each call is of one view: `view_layout='calls'`." if len(calls) > 1 and not joined else ""
+            raise ValueError(
+                f"Expected tap {name!r} to be {often} on {self._count}N rows (`view_layout`={self.view_layout!r}), got "
+                f"{counts}.{hint}"
+            )
+        return torch.cat(calls)
 
 
 def _towers(name: str, paths: Sequence[str]) -> list[str]:
@@ -268,6 +288,11 @@ def _towers(name: str, paths: Sequence[str]) -> list[str]:
             f"once per view, say {name}={paths[0]!r}."
         )
     return names
+
+
+def _unlike(name: str, calls: Sequence[Tensor]) -> ValueError:
+    shapes = [tuple(call.shape) for call in calls]
+    return ValueError(f"Expected tap {name!r} to return one shape per view, but got {shapes}.")
 
 
 def _is_module(name: str) -> bool:

@@ -64,6 +64,60 @@ def test_any_number_of_views_in_every_layout(views, count):
     taps.detach()
 
 
+class MultiCrop(nn.Module):
+    """The backbone is called once for each size of crops, and the head once on all rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Conv1d(1, 4, 3), nn.AdaptiveAvgPool1d(1))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, crops):
+        return self.head(torch.cat([self.backbone(crop) for crop in crops]).flatten(1))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_crops_of_several_sizes(own):
+    large, small = torch.randn(2, 5, 1, 12), torch.randn(4, 5, 1, 6)
+    host, taps = MultiCrop(), Taps({"h": "backbone"} | ({} if own else {"z": "head"}), "halves", None if own else 6)
+    taps.attach(host)
+    taps.open()
+    if own:
+        for call in taps.calls([*large, *small]):
+            host.backbone(call)
+    else:
+        host([large.flatten(0, 1), small.flatten(0, 1)])
+    found, h = taps.close(), torch.stack([host.backbone(crop).flatten(1) for crop in (*large, *small)])
+    torch.testing.assert_close(found["h"], h.detach())
+    if not own:
+        torch.testing.assert_close(found["z"], host.head(h).detach())
+
+
+@pytest.mark.parametrize(
+    ("layout", "num_views", "rows", "message"),
+    [
+        ("halves", 3, [4], r"tap 'h' to be called on 3N rows \(`view_layout`='halves'\), got \[4\]"),
+        ("halves", 4, [3, 5], r"to be called on 4N rows \(`view_layout`='halves'\), got \[3, 5\]"),
+        ("interleaved", 4, [4, 4], r"to be called once on 4N rows .*, got \[4, 4\]. Each call is of one view"),
+        ("calls", 4, [4], "Expected `num_views` beside `view_layout`='halves' or 'interleaved', but got 'calls'"),
+        ("halves", 0, [4], "Expected `num_views` to be an integer >= 1, but got 0"),
+    ],
+)
+def test_rows_that_are_no_whole_views_are_refused(layout, num_views, rows, message):
+    with pytest.raises(ValueError, match=message):
+        passed(layout, num_views, rows)
+
+
+def passed(layout, num_views, rows):
+    host = nn.ModuleDict({"backbone": nn.Linear(3, 2)})
+    taps = Taps({"h": "backbone"}, layout, num_views)
+    taps.attach(host)
+    taps.open()
+    for n in rows:
+        host["backbone"](torch.randn(n, 3))
+    return taps.close()
+
+
 def test_bad_input():
     x = torch.randn(5, 3)
     with pytest.raises(
