@@ -2,6 +2,7 @@
 
 __all__ = ["Probe", "ProbeSettings"]
 
+import copy
 import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -75,7 +76,8 @@ class Probe(StageCallback):
         **places: Unpack[TapSettings],
     ) -> None:
         known = one_host(host, Host(augment=None, **places))
-        own = Host(known.taps, known.view_layout, known.batch_keys)  # without `augment`
+        own = copy.copy(known)
+        own.augment = None
         super().__init__(Observer(own, finite=False, one_view=True), on_error)
         if num_classes is not None:
             at_least(2, num_classes=num_classes)

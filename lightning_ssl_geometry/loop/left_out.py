@@ -5,7 +5,7 @@ __all__ = ["leave_out"]
 import copy
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     from lightning_ssl_geometry.loop.measurements import Measurements
 
 
-def leave_out(measurements: "Measurements", stage: str, observation: Mapping[str, Any]) -> set[str]:
+def leave_out(
+    measurements: "Measurements", stage: str, observation: Mapping[str, Any], known: Collection[str] = ()
+) -> set[str]:
     """Return the names of the diagnostics of a stage that need a submodule or a view that its step does not show.
 
     The step may not call a submodule in `taps`, or it may show one view of each sample. A warning names the
-    diagnostics. A ValueError is raised if no diagnostic of the run is left.
+    diagnostics. A ValueError is raised if no diagnostic of the run is left. `known` are diagnostics that are left out
+    for another reason.
     """
-    metrics, silent = measurements.of(stage), measurements.observer.silent
-    uncalled = [name for name in metrics if silent.keys() & _needed(measurements, name, observation)]
+    metrics = {name: metric for name, metric in measurements.of(stage).items() if name not in known}
+    silent = measurements.observer.silent
+    gone = silent.keys() | {name.partition(".")[0] for name in silent} - observation.keys()
+    uncalled = [name for name in metrics if gone & _needed(measurements, name, observation)]
     rest = [name for name in metrics if name not in uncalled] if _has_one_view(observation) else []
     one_view = [name for name in rest if _needs_two_views(measurements, name, metrics[name], observation)]
     said = [f"{measurements.owner.title}, stage {stage!r}:"]

@@ -15,7 +15,12 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import named
 from lightning_ssl_geometry.diagnostics.diagnostic import preferred
-from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
+from lightning_ssl_geometry.diagnostics.standard import (
+    STANDARD_RENAME,
+    standard_diagnostics,
+    tower_diagnostics,
+    tower_rename,
+)
 from lightning_ssl_geometry.loop.failures import Failures, diagnostic_named
 from lightning_ssl_geometry.loop.left_out import leave_out
 from lightning_ssl_geometry.loop.readout import Readout, Seen
@@ -74,7 +79,8 @@ class Measurements:
     ) -> None:
         self._standard = diagnostics is None
         if diagnostics is None:
-            diagnostics, rename = standard_diagnostics(), {**STANDARD_RENAME, **rename}
+            diagnostics = standard_diagnostics() | tower_diagnostics(observer.towers)
+            rename = {**STANDARD_RENAME, **tower_rename(observer.towers), **rename}
         named(Metric, diagnostics=diagnostics)
         check_name("diagnostics", *diagnostics)
         check_name("name", *([] if name is None else [name]))
@@ -109,8 +115,9 @@ class Measurements:
         """
         projector = getattr(model, "projector", None)  # one named in `taps` is checked later, at the first step
         known = projector if isinstance(projector, nn.Module) else None
-        wanted = standard_diagnostics(known) if self._standard else self.diagnostics
+        unfit = standard_diagnostics().keys() - standard_diagnostics(known).keys() if self._standard else set()
         lacking = {"encoder", "projector"} - set(modules) if self._standard and modules is not None else set()
+        wanted = [name for name in self.diagnostics if name not in unfit]
         names = [name for name in wanted if not lacking & _required(self.diagnostics[name]).keys()]
         for stage, metrics in self._metrics.items():
             self._metrics[stage] = {name: metrics.get(name) or copy.deepcopy(self.diagnostics[name]) for name in names}
@@ -222,8 +229,27 @@ class Measurements:
     def _lacking(self, stage: str, observation: dict[str, Any]) -> set[str]:
         # decided at the first step of a stage: a later step that shows less is a failure
         if stage not in self._left_out:
-            self._left_out[stage] = leave_out(self, stage, observation)
+            apart = self._of_joint_towers(stage, observation)
+            self._left_out[stage] = apart | leave_out(self, stage, observation, known=apart)
         return self._left_out[stage]
+
+    def _of_joint_towers(self, stage: str, observation: Mapping[str, Any]) -> set[str]:
+        silent = {name.partition(".")[0] for name in self.observer.silent}
+        missing = self.observer.towers.keys() - observation.keys() - silent
+        if not self._standard or not missing:
+            return set()
+        metrics = self._metrics[stage]
+        found = [name for name, metric in metrics.items() if missing & self._read(name, metric, observation)]
+        if found and not self._left_out:
+            rank_zero_warn(
+                f"{self.owner.title} leaves {', '.join(found)} out, since the towers in `taps` return vectors of "
+                "different widths. Each tower has diagnostics of its own."
+            )
+        return set(found)
+
+    def _read(self, name: str, metric: Metric, observation: Mapping[str, Any]) -> set[str]:
+        rename = self.renamed(metric, name, observation)
+        return {rename.get(argument, argument) for argument in inspect.signature(metric.update).parameters}
 
     def _refuse_equal(self, name: str, results: set[str], others: set[str]) -> None:
         if equal := results & (others - {name} | (self.diagnostics.keys() - {name})):

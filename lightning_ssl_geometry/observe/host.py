@@ -13,7 +13,7 @@ from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys, contents, in_short, stage_keys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
 from lightning_ssl_geometry.observe.moment import Moment
-from lightning_ssl_geometry.observe.taps import Taps, ViewLayout
+from lightning_ssl_geometry.observe.taps import TapPaths, Taps, ViewLayout
 from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
 
 _TAPPED = ("h", "z", "fibers", "encoder", "projector")
@@ -27,8 +27,9 @@ class NotFiniteError(ValueError):
 class TapSettings(TypedDict, total=False):
     """Keyword arguments of :class:`Host`, except `augment`."""
 
-    taps: dict[str, str] | None
+    taps: TapPaths | None
     view_layout: ViewLayout
+    num_views: int | None
     batch_keys: BatchKeys | None
     views: ViewLayout | None
 
@@ -51,13 +52,21 @@ class Host:
     Args:
         taps: Name -> dotted path of a submodule whose output is recorded, such as {"h": "backbone", "z": "head",
             "projector": "head"}. The names "encoder" and "projector" stand for the submodule itself, not for its
-            output. None: the host's steps return a mapping with these names. Some callbacks pass views through the host
-            themselves. If `taps` has both "encoder" and "projector", the callbacks call these submodules. Otherwise,
-            they call the host's `forward`. If the host has no `forward`, they call the submodules of h and z.
+            output. "backbone:cls" is the first token of an output (N, T, D), and "backbone:0" the first entry of a
+            tuple: see :class:`lightning_ssl_geometry.observe.tap.Tap`. A list of paths names the towers of a model,
+            which receive one view each: see :class:`lightning_ssl_geometry.observe.taps.Taps`. None: the host's steps
+            return a mapping with these names. Some callbacks pass views through the host themselves. If `taps` has both
+            "encoder" and "projector", the callbacks call these submodules. Otherwise, they call the host's `forward`.
+            If the host has no `forward`, they call the submodules of h and z.
         view_layout: How a submodule in `taps` receives the two views of N samples. "calls": one call per view.
             "halves": one call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N
-            rows, the two views of a sample next to each other. If `batch_keys` names a part of the batch with N rows,
-            such as the label, a step may have another number of views, such as one in validation.
+            rows, the two views of a sample next to each other. The views are numbered in the order of the calls or rows
+            (with towers, in the order of the list). Diagnostics that compare two views use the first two. Ranks and
+            spectra use all views.
+        num_views: Number of views V, if `view_layout` is "halves" or "interleaved". None: the number of rows of a call
+            divided by N, if `batch_keys` names a part of the batch with N rows, such as the label, else 2. A step may
+            show one view even if V is given. If V is given with "halves", a submodule may be called several times, for
+            example once for each size of crops. The rows of its calls are joined.
         batch_keys: Name -> place in the batch. A place is a key, a position, a dotted path ("views.0.image"), or a list
             of these. "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in
             {"label": 1, "val/label": "label"}. If a batch lacks a place, the first batch of the stage raises an error.
@@ -72,11 +81,12 @@ class Host:
 
     def __init__(
         self,
-        taps: dict[str, str] | None = None,
+        taps: TapPaths | None = None,
         view_layout: ViewLayout = "calls",
         batch_keys: BatchKeys | None = None,
         augment: nn.Module | None = None,
         views: ViewLayout | None = None,
+        num_views: int | None = None,
     ) -> None:
         if views is not None:
             if view_layout not in ("calls", views):
@@ -85,6 +95,7 @@ class Host:
             view_layout = views
         self.taps = taps
         self.view_layout = view_layout
+        self.num_views = num_views
         self.batch_keys = batch_keys
         self.augment = augment
 
@@ -119,7 +130,7 @@ class Observer:
     def __init__(self, host: Host, finite: bool = True, one_view: bool = False, names: Sequence[str] = ()) -> None:
         self.one_view = one_view
         self.finite = finite
-        self.taps = Taps(host.taps, host.view_layout) if host.taps else None
+        self.taps = Taps(host.taps, host.view_layout, host.num_views) if host.taps else None
         self.reader = BatchReader(host.batch_keys, host.augment, names)
         self._precision = Precision()
         self._untapped: tuple[str, list[str]] | None = None  # class and submodules of a host that only taps can show
@@ -128,6 +139,11 @@ class Observer:
     def augment(self) -> nn.Module | None:
         """The module that makes views of images, or None."""
         return self.reader.augment
+
+    @property
+    def towers(self) -> Mapping[str, Sequence[str]]:
+        """Name in `taps` -> names of the towers, for the names with a list of paths."""
+        return self.taps.towers if self.taps else {}
 
     def attach(self, host: nn.Module, precision: Precision | None = None) -> None:
         """Register forward hooks on the submodules that `taps` names. Raises a ValueError if one does not exist.
@@ -169,7 +185,7 @@ class Observer:
     @property
     def silent(self) -> dict[str, str]:
         """Name -> path, for the names in `taps` whose submodules the latest step did not call."""
-        return {name: self.taps.taps[name] for name in self.taps.silent} if self.taps else {}
+        return {name: self.taps.path_of(name) for name in self.taps.silent} if self.taps else {}
 
     @property
     def uncalled(self) -> list[str]:
@@ -204,7 +220,7 @@ class Observer:
                 self.refuse_uncalled()
         found |= self.reader.read(batch, stage)
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
-        spaces = {name: observation[name] for name in ("h", "z") if name in observation}
+        spaces = {name: observation[name] for name in observation if name.partition(".")[0] in ("h", "z")}
         for name, value in spaces.items() if self.finite else ():
             if bad := int((~torch.isfinite(value)).sum()):
                 raise NotFiniteError(
@@ -261,10 +277,11 @@ class Observer:
     def _shared_size(
         self, observation: dict[str, Any], spaces: dict[str, Tensor], *, batch: Any, keys: BatchKeys
     ) -> int:
-        shapes = {name: tuple(value.shape[:2]) for name, value in spaces.items()}
-        if len(set(shapes.values())) > 1:
+        shapes = {name: tuple(value.shape[: 1 if "." in name else 2]) for name, value in spaces.items()}
+        joint = {shape for shape in shapes.values() if len(shape) > 1}
+        if len(joint) > 1 or len({shape[-1] for shape in shapes.values()}) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")
-        n = next(iter(shapes.values()))[1]
+        n = next(iter(shapes.values()))[-1]
         for name in (name for name in COLUMNS if SAMPLE_AXIS[name] == 0):
             if observation.get(name) is not None and (rows := len(observation[name])) != n:
                 one_call = self.taps and self.taps.view_layout == "calls" and n == 2 * rows
