@@ -41,7 +41,7 @@ def leave_out(
         said.append(f"without {', '.join(silent)} (the step does not call {paths}), {_those(uncalled)}.")
     if one_view:
         said.append(f"With one view of each sample in the step, {_those(one_view)}.{_hint(measurements, observation)}")
-    if len(uncalled + one_view) == len(metrics) and measurements.stages == [stage]:
+    if len(said) > 1 and len(uncalled + one_view) == len(metrics) and measurements.stages == [stage]:
         raise ValueError(f"Expected a step that shows what the diagnostics need, but {' '.join(said[1:])}")
     if len(said) > 1:
         rank_zero_warn(" ".join(said))
