@@ -34,7 +34,7 @@ def leave_out(
     gone = silent.keys() | {name.partition(".")[0] for name in silent} - observation.keys()
     uncalled = [name for name in metrics if gone & _needed(measurements, name, observation)]
     rest = [name for name in metrics if name not in uncalled] if _has_one_view(observation) else []
-    one_view = [name for name in rest if _needs_two_views(measurements, name, metrics[name], observation)]
+    one_view = [name for name in rest if _needs_two_views(measurements, name, observation)]
     said = [f"{measurements.owner.title}, stage {stage!r}:"]
     if uncalled:
         paths = ", ".join(map(repr, silent.values()))
@@ -71,7 +71,8 @@ def _has_one_view(observation: Mapping[str, Any]) -> bool:
     return any(isinstance(each, Tensor) and each.ndim > 2 and len(each) == 1 for each in spaces)
 
 
-def _needs_two_views(measurements: "Measurements", name: str, metric: Metric, observation: Mapping[str, Any]) -> bool:
+def _needs_two_views(measurements: "Measurements", name: str, observation: Mapping[str, Any]) -> bool:
+    metric = measurements.diagnostics[name]
     rename = measurements.renamed(metric, name, observation)
     twice = {key: _twice(key, value) for key, value in observation.items()}
     return _progress(metric, observation, rename) < _progress(metric, twice, rename)
