@@ -119,7 +119,7 @@ def audit(session):
 
 @nox.session
 def docs(session):
-    """Build the documentation into site/; any warning is an error."""
+    """Run the notebook in examples/ and build the documentation into site/; any warning is an error."""
     session.install("-e", ".", *groups("docs"))
     session.run("sphinx-build", "-W", "--keep-going", "-E", "-q", "-b", "html", "docs", "site")
 

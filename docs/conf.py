@@ -1,5 +1,6 @@
 """Sphinx's settings: `nox -s docs` builds the site."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
-    "myst_parser",
+    "myst_nb",  # myst_parser, and the notebook
     "sphinx_copybutton",
     "extension",
 ]
@@ -25,6 +26,15 @@ autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
 myst_heading_anchors = 3
+
+docs = Path(__file__).parent
+shutil.copy(docs.parent / "examples" / "notebook.ipynb", docs / "notebook_example.ipynb")  # Sphinx reads this folder
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_execution_timeout = 300  # seconds for a cell
+nb_output_stderr = "remove"  # Lightning's messages
+nb_merge_streams = True
 
 html_theme = "furo"
 html_title = "lightning-ssl-geometry"

@@ -53,6 +53,11 @@ class ResumableCSVLogger(CSVLogger):
             self._experiment = _Table(self.log_dir)
         return self._experiment  # type: ignore[return-value]
 
+    def continue_version(self, folder: Path) -> None:
+        """Log to the folder of an earlier run, if that is one of this logger's versions and none was asked for."""
+        if self._version is None and folder.parent.resolve() == Path(self.root_dir).resolve():
+            self._version = folder.name
+
     def rewind(self, step: int, superseded: Path) -> None:
         """Move the rows logged after a checkpoint to the file `superseded`. Without such rows, the file is not created.
 

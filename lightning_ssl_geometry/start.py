@@ -18,7 +18,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning_ssl_geometry.callbacks import last_checkpoint
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
-from lightning_ssl_geometry.recording.run_files import RunFiles
+from lightning_ssl_geometry.recording.run_files import HISTORY, RunFiles
 
 
 class SaveConfig(RunCallback, SaveConfigCallback):
@@ -68,6 +68,8 @@ def prepare(cli: LightningCLI) -> None:
     if settings.get("ckpt_path") == "last":
         with _one_line("ckpt_path"):
             settings["ckpt_path"] = _last(trainer)
+    if cli.subcommand in ("validate", "test") and settings.get("ckpt_path"):
+        _add_to_run(trainer, Path(settings["ckpt_path"]))
     if cli.subcommand == "fit" and not settings.get("ckpt_path") and not SLURMEnvironment.detect():
         with _one_line("trainer.logger"):
             _refuse_another_runs_folder(trainer)
@@ -100,6 +102,13 @@ def _refuse_another_runs_folder(trainer: L.Trainer) -> None:
                 f"Expected a new folder for a run without a checkpoint, but got one with {path}. Resume that run with "
                 "`--ckpt_path last`, or choose another `version`."
             )
+
+
+def _add_to_run(trainer: L.Trainer, checkpoint: Path) -> None:
+    folder = next((each for each in checkpoint.resolve().parents if (each / HISTORY).is_file()), None)
+    for logger in trainer.loggers:
+        if folder is not None and isinstance(logger, ResumableCSVLogger):
+            logger.continue_version(folder)
 
 
 def _last(trainer: Any) -> str:

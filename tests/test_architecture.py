@@ -92,7 +92,7 @@ ROOMS = {
         "settings",
     },
     "plots": {"types"},
-    "report": {"types", "plots", "files", "quantity", "manifest"},
+    "report": {"types", "plots", "files", "quantity", "manifest", "deprecation"},
     "diagnose": {
         "recording",
         "callbacks",

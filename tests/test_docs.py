@@ -1,6 +1,7 @@
 """The documentation keeps its word: its Python runs, its commands and YAML parse, and its formulas are formulas."""
 
 import importlib.util
+import json
 import re
 import shlex
 import sys
@@ -172,6 +173,16 @@ def test_every_page_is_in_the_table_of_contents():
     pages = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in (ROOT / "docs").rglob("*.[mr][ds]*")}
     listed = re.findall(r"^[\w/]+$", "\n".join(re.findall(r"```{toctree}\n(.*?)```", PAGES["index"], re.DOTALL)), re.M)
     assert pages - {"index"} == set(listed)
+
+
+def test_the_notebook_holds_no_outputs_and_its_cells_compile():
+    """The session `docs` runs it."""
+    cells = json.loads((ROOT / "examples" / "notebook.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) > 5
+    for cell in code:
+        compile("".join(cell["source"]), cell["id"], "exec")
+        assert (cell["outputs"], cell["execution_count"]) == ([], None)
 
 
 def test_every_recipe_has_its_page():

@@ -16,7 +16,7 @@ from torchmetrics import Metric
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
 from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
-from lightning_ssl_geometry.callbacks.run_callback import run_files
+from lightning_ssl_geometry.callbacks.run_callback import now, run_files
 from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, Uniformity
@@ -178,7 +178,7 @@ class LayerGeometry(EvaluationCallback):
         if files.writes:
             kept = {layer: sample[f"layer_{place}"] for place, layer in enumerate(self._widths)}
             cka = cka_or_nan(list(kept.values()))
-            ArrayFiles(files).append(f"{self.stage}/layer_cka", trainer.current_epoch, trainer.global_step, values=cka)
+            ArrayFiles(files).append(f"{self.stage}/layer_cka", *now(trainer), values=cka)
             about = {"index": sample["sample"]} | ({"label": sample["label"]} if "label" in sample else {})
             arrays: dict[str, Any] = {name: value.float() for name, value in kept.items()} | about
             with files.replacing("representations.npz") as file:

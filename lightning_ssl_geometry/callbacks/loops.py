@@ -1,6 +1,6 @@
 """EvaluationCallback: base class whose methods get the steps of both validation and test."""
 
-__all__ = ["EvaluationCallback", "Stage", "Step", "now"]
+__all__ = ["EvaluationCallback", "Stage", "Step"]
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import lightning as L
 
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback
-from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.observe.padding import without_repeats
 
 Stage = Literal["train", "val", "test", "probe"]
@@ -29,11 +28,6 @@ class Step(NamedTuple):
         if self.loaders is None:
             return dict(observation)
         return without_repeats(observation, self.loaders, self.batch_idx, dataloader_idx=self.dataloader_idx)
-
-
-def now(trainer: L.Trainer) -> Moment:
-    """Return the epoch and the step of a Trainer."""
-    return Moment(trainer.current_epoch, trainer.global_step)
 
 
 class EvaluationCallback(RunCallback, ABC):
@@ -87,10 +81,12 @@ class EvaluationCallback(RunCallback, ABC):
         self._take("test", trainer, Step(*step, **named))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_validation_epoch_end(trainer, pl_module)
         if not trainer.sanity_checking:
             self.end_pass("val", trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_test_epoch_end(trainer, pl_module)
         self.end_pass("test", trainer, pl_module)
 
     def end_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -10,9 +10,9 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, spread_batches, validation_loader
-from lightning_ssl_geometry.callbacks.loops import Stage, now
+from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.order import callbacks_of
-from lightning_ssl_geometry.callbacks.run_callback import run_files
+from lightning_ssl_geometry.callbacks.run_callback import now, run_files
 from lightning_ssl_geometry.callbacks.stage import StageCallback
 from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.deprecation import by_position

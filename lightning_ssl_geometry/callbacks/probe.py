@@ -16,7 +16,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, one_pass, validation_loader
-from lightning_ssl_geometry.callbacks.loops import Stage, now
+from lightning_ssl_geometry.callbacks.loops import Stage
+from lightning_ssl_geometry.callbacks.run_callback import now
 from lightning_ssl_geometry.callbacks.stage import StageCallback
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.deprecation import old_names

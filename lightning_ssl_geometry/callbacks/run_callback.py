@@ -1,6 +1,6 @@
 """RunCallback: base class of callbacks that write to the folder of a run."""
 
-__all__ = ["RunCallback", "run_files", "run_folder", "starts_anew"]
+__all__ = ["RunCallback", "keep_table", "now", "run_files", "run_folder", "starts_anew"]
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -26,13 +26,15 @@ from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.either_lightning import either
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.recording.quantities_file import NAME, QuantitiesFile, meanings
 from lightning_ssl_geometry.recording.run_files import RunFiles, same
 
 _STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), TrainerFn.TESTING: ("test",)}
 _KEY = "ssl_geometry_run"
 _RUNS: WeakKeyDictionary[Any, "_Run"] = WeakKeyDictionary()
-_LOADED: WeakKeyDictionary[L.Trainer, dict[str, Any]] = WeakKeyDictionary()
+_LOADED: WeakKeyDictionary[L.Trainer, dict[str, Any]] = WeakKeyDictionary()  # by a fit that resumes
+_EVALUATED: WeakKeyDictionary[L.Trainer, Moment] = WeakKeyDictionary()  # of the checkpoint of a validation or test
 _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 
 
@@ -76,6 +78,7 @@ class RunCallback(L.Callback):
         self._quantities = run.quantities
         _BEGUN.pop(trainer, None)
         _LOADED.pop(trainer, None)
+        _EVALUATED.pop(trainer, None)
         unspare_checkpoints(trainer)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -96,6 +99,12 @@ class RunCallback(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._write_meanings()  # a fit that fails earlier leaves no file
+
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        _say_moment(trainer, pl_module)
+
+    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        _say_moment(trainer, pl_module)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn == TrainerFn.VALIDATING:
@@ -139,10 +148,17 @@ class RunCallback(L.Callback):
             _LOADED[trainer] = dict(state) | loaded
             if first:
                 announce(trainer, run_files(trainer), _LOADED[trainer])
+        elif state and run_files(trainer).run == state["run"]:
+            _EVALUATED[trainer] = Moment(checkpoint["epoch"], checkpoint["global_step"])
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         if trainer in _LOADED:
             spare_checkpoints(trainer)
+
+
+def now(trainer: L.Trainer) -> Moment:
+    """Return the epoch and the step of a Trainer. If it evaluates a checkpoint of this run, return the checkpoint's."""
+    return _EVALUATED.get(trainer, Moment(trainer.current_epoch, trainer.global_step))
 
 
 def starts_anew(trainer: L.Trainer, stage: str) -> bool:
@@ -183,6 +199,11 @@ def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
     _run(trainer).quantities.expect(_host_entries(trainer, host), said)
 
 
+def _say_moment(trainer: L.Trainer, host: L.LightningModule) -> None:
+    if (moment := _EVALUATED.get(trainer)) is not None:  # the Trainer itself begins at step 0
+        host.log_dict({"epoch": float(moment.epoch), "step": float(max(moment.step - 1, 0))}, batch_size=1)
+
+
 def _host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
     quantities = quantities_of(host)
     keys = list(quantities) if isinstance(quantities, Mapping) else []
@@ -197,6 +218,16 @@ def run_folder(trainer: L.Trainer) -> Path | None:
     logger. All ranks must make the first call together.
     """
     return run_files(trainer).folder
+
+
+def keep_table(trainer: L.Trainer) -> None:
+    """If a Trainer has loggers but no CSVLogger, add one that writes metrics.csv to the run's folder."""
+    run = _run(trainer)
+    if run.files.folder is None or any(isinstance(each, either(CSVLogger)) for each in trainer.loggers):
+        return
+    table = ResumableCSVLogger(run.files.folder, "", "")
+    _RUNS[table] = run
+    trainer.loggers = [*trainer.loggers, table]
 
 
 def _has_resumable_table(trainer: L.Trainer) -> bool:

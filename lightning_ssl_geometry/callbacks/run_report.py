@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
-from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, keep_table, now, run_files
 from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.either_lightning import either
 from lightning_ssl_geometry.recording.run_files import RunFiles
@@ -26,7 +26,10 @@ class RunReport(RunCallback):
 
     The record has the model, data, command, seed, versions, machine and status. It is written when the fit starts, and
     again when it ends, fails or is interrupted. The report is the page `report.html` in the run's folder, made from the
-    tables of Lightning's CSVLogger. `ssl-geometry report RUN` writes the same page. Only rank 0 writes.
+    table `metrics.csv` of Lightning's CSVLogger. If the Trainer has other loggers only, RunReport adds a
+    :class:`lightning_ssl_geometry.loggers.ResumableCSVLogger` that writes to the folder of the first.
+    `ssl-geometry report RUN` writes the same page. `Trainer.validate` and `Trainer.test` add their results to the page,
+    after a fit or with a checkpoint of the run in this folder. Only rank 0 writes.
 
     Args:
         page: Write the page.
@@ -36,7 +39,7 @@ class RunReport(RunCallback):
         figures: Send the page's figures to TensorBoardLogger and WandbLogger, and the vectors to wandb.
 
     Raises:
-        ValueError: If `kind` is unknown, or if the Trainer has no CSVLogger when the run starts.
+        ValueError: If `kind` is unknown, or if the Trainer has no logger when the run starts.
     """
 
     turn: ClassVar[Turn] = Turn.REPORTS
@@ -62,6 +65,7 @@ class RunReport(RunCallback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
+        keep_table(trainer)
         self._ended = False
         self._from_step = trainer.global_step
         put_in_order(trainer, self)
@@ -90,6 +94,13 @@ class RunReport(RunCallback):
         super().on_test_end(trainer, pl_module)
         if self.kind == "diagnosis":
             self._end(trainer, "finished")
+        else:
+            self._add_to_page(trainer)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        if trainer.state.fn == "validate" and self.kind == "fit":
+            self._add_to_page(trainer)
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
@@ -107,8 +118,8 @@ class RunReport(RunCallback):
                 self._end(trainer, "failed", exception)
 
     def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if not trainer.fast_dev_run and not _tables(trainer):  # type: ignore[attr-defined]
-            raise ValueError("Expected a CSVLogger among the Trainer's `logger`s for RunReport, but got none.")
+        if not trainer.fast_dev_run and not trainer.loggers:  # type: ignore[attr-defined]
+            raise ValueError("Expected a `logger` of the Trainer for RunReport, but got none.")
         self.refuse(trainer, "run.json", "report.html")
         self._record = self._recorded(run_files(trainer))
         self._record.begin(self._entries(trainer, pl_module), self._done(trainer))
@@ -144,6 +155,13 @@ class RunReport(RunCallback):
         earlier = bool(record.files.resumed) or (trainer.ckpt_path is not None and record.has_results)
         if status == "finished" or self.kind != "fit" or trainer.global_step > 0 or earlier:
             record.show(trainer.loggers, max(trainer.global_step - 1, 0))
+
+    def _add_to_page(self, trainer: L.Trainer) -> None:
+        files = run_files(trainer)
+        if trainer.is_global_zero and "run.json" in files.names:  # of a fit of this Trainer, or of the checkpoint's
+            for logger in trainer.loggers:
+                logger.save()
+            self._recorded(files).show(trainer.loggers, max(now(trainer).step - 1, 0))
 
     def _recorded(self, files: RunFiles) -> RunRecord:
         return RunRecord(files, page=self.page, table=self.table, figures=self.figures)

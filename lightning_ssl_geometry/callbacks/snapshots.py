@@ -15,8 +15,7 @@ from torch import Tensor
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
-from lightning_ssl_geometry.callbacks.loops import now
-from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
+from lightning_ssl_geometry.callbacks.run_callback import RunCallback, now, run_files, starts_anew
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer, one_host
 from lightning_ssl_geometry.observe.padding import without_repeats

@@ -1,7 +1,8 @@
 """ImageFolderDataModule: images of a folder, decoded only once."""
 
-__all__ = ["ImageFolderDataModule"]
+__all__ = ["ImageFolderDataModule", "common_size"]
 
+import copy
 from pathlib import Path
 from typing import Unpack
 
@@ -30,7 +31,8 @@ class ImageFolderDataModule(ImageDataModule):
         image_size: Height and width of the images in pixels.
         batch_size: Samples per process.
         test_fraction: Fraction of the images to hold out if the folder has no test set, in (0, 1]. Use 1 for a network
-            that is not trained. Then all images are in the test set, and `mean` and `std` are computed from them.
+            that is not trained. Then all images are in the test set, and `mean` and `std` are computed from them. None:
+            0.2, but 1 for a diagnosis of images without class folders (see :meth:`for_diagnosis`).
         cache: Folder for the decoded images. Two data sets must not share this folder. None: `root`.
         **settings: `views`, `val_fraction`, `subset`, `channels`, `seed` and `drop_last` of :class:`ImageDataModule`.
             `seed` also draws the test set.
@@ -54,12 +56,14 @@ class ImageFolderDataModule(ImageDataModule):
         image_size: int,
         batch_size: int = 256,
         *,
-        test_fraction: float = 0.2,
+        test_fraction: float | None = None,
         cache: str | None = None,
         **settings: Unpack[ViewSettings],
     ) -> None:
         super().__init__(batch_size, image_size=None, **settings)
         at_least(1, image_size=image_size)
+        self._may_be_whole = test_fraction is None
+        test_fraction = 0.2 if test_fraction is None else test_fraction
         inside("(0, 1]", test_fraction=test_fraction)
         if test_fraction == 1 and settings.get("subset") is not None:
             raise ValueError(
@@ -86,12 +90,57 @@ class ImageFolderDataModule(ImageDataModule):
             train, test = random_split(len(image), self.test_fraction, self.seed)
         return Source(Images(image, label, rows=train), Images(image, label, rows=test), listing.classes)
 
+    def for_diagnosis(self) -> "ImageFolderDataModule":
+        """Return the data for a network that is not trained on them.
+
+        If the folder has neither classes nor a test set, these are all its images, else the same DataModule. A
+        DataModule with a given `test_fraction` or with a test set that is already drawn is returned as it is, since a
+        network may have been trained on the other images.
+        """
+        if not self._may_be_whole or self._images:
+            return self
+        listing = _list(self.root)
+        if listing.classes or listing.train_size < len(listing.files):
+            return self
+        whole = copy.copy(self)
+        whole.test_fraction = 1.0
+        return whole
+
     def _decoded(self) -> tuple[Listing, Tensor]:
         listing = _list(self.root)
         key = content_key(self.root, listing.files, self.image_size, listing.train_size, listing.classes)
         path = self.cache / f".ssl_geometry-{self.image_size}.pt"
         remedy = "Name another folder as `cache`."
         return listing, mapped_images(path, key, lambda: _decode(listing.files, self.image_size), remedy=remedy)
+
+
+def common_size(root: Path) -> int:
+    """Return the height and width of all images in a folder, in pixels. Only the heads of the files are read.
+
+    Raises a ValueError if the images are not squares of one size, or a file is no image.
+    """
+    first: tuple[Path, int] | None = None
+    for file in _list(root).files:
+        width, height = _size(file)
+        first = first or (file, width)
+        if not width == height == first[1]:
+            other = "" if file == first[0] else f", {first[0].name} has {first[1]} x {first[1]}"
+            raise ValueError(
+                f"Expected `image_size`, as the images in {root} are not squares of one size: {file.name} has {width} "
+                f"x {height} pixels{other}."
+            )
+    assert first is not None, "a list of images is never empty"
+    return first[1]
+
+
+def _size(file: Path) -> tuple[int, int]:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as opened:
+            return opened.size
+    except Exception as error:  # for broken files, Pillow raises not only OSError
+        raise ValueError(f"Expected `root` to hold whole images only, but got {file} ({error}).") from error
 
 
 def _list(root: Path) -> Listing:

@@ -170,7 +170,7 @@ def _diagnose(source: ModelSource, name: str, options: Namespace, config: str) -
         devices=options.devices,
         precision=options.precision,
         progress=options.progress,
-    )
+    ).folder
 
 
 def _data(loaded: Loaded, trained_on: ImageDataModule | None, options: Namespace) -> LightningDataModule:

@@ -1,6 +1,6 @@
 """DiagnosedModel: makes any network a LightningModule for diagnostics."""
 
-__all__ = ["DiagnosedModel"]
+__all__ = ["NAMES", "DiagnosedModel"]
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
 from lightning_ssl_geometry.types import Observation
 
-_NAMES = ("views", "image", "label", "coarse_label", "index")
+NAMES = ("views", "image", "label", "coarse_label", "index")
 
 
 class DiagnosedModel(L.LightningModule):
@@ -53,12 +53,18 @@ class DiagnosedModel(L.LightningModule):
         self.layer = layer
         self.projector = None if projector is None else submodule(network, projector, "projector")
         self.augment = augment
-        self.reader = BatchReader(batch_keys, augment, _NAMES, only=True)
+        self.reader = BatchReader(batch_keys, augment, NAMES, only=True)
 
     @property
     def batch_keys(self) -> BatchKeys:
         """The argument `batch_keys`."""
         return self.reader.batch_keys
+
+    def of_our_batches(self) -> "DiagnosedModel":
+        """Return a module of the same networks that reads batches of this package, without `batch_keys`."""
+        made = DiagnosedModel(self.backbone, layer=self.layer)
+        made.projector = self.projector
+        return made
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (N, C, H, W) to h (N, D)."""

@@ -3,7 +3,7 @@
 __all__ = ["diagnose", "folder_of_images"]
 
 import copy
-import hashlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,21 +18,27 @@ from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import LayerGeometry, LinearEvaluation, RunReport
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
-from lightning_ssl_geometry.data import ImageDataModule, ImageFolderDataModule
+from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
+from lightning_ssl_geometry.diagnose.given import DiagnosisData, datamodule_of, folder_of_images
 from lightning_ssl_geometry.diagnose.observed import diagnosis_monitor
+from lightning_ssl_geometry.diagnose.samples import Normalization, Reading, Samples
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.observe.batch_keys import stage_keys
+from lightning_ssl_geometry.report import Run, read_run
 
 
 def diagnose(
     model: nn.Module,
-    data: LightningDataModule,
+    data: DiagnosisData,
     output: str | Path = "runs/diagnosis",
     name: str | None = None,
     *,
-    normalization: tuple[Sequence[float], Sequence[float]] | None = None,
+    views: nn.Module | None = None,
+    batch_size: int | None = None,
+    image_size: int | None = None,
+    normalization: Normalization | None = None,
     callbacks: Sequence[L.Callback] | None = None,
     linear_evaluation: bool = False,
     about: Mapping[str, Any] | None = None,
@@ -41,18 +47,37 @@ def diagnose(
     devices: int = 1,
     precision: str = "32-true",
     progress: bool = True,
-) -> Path:
+) -> Run:
     """Run diagnostics on a network, without changing it, and write a page with the results.
+
+    `data` is one of these:
+
+    - A DataModule. Its test set is used. An ImageFolderDataModule of a folder without classes gives all its images,
+      unless `test_fraction` was given or its test set was already drawn.
+    - A folder, as in :func:`folder_of_images`.
+    - A tensor of images (N, C, H, W), or a tuple (images, labels). Labels are integers (N,).
+    - A Dataset, or a DataLoader. All samples of a DataLoader are used once, in the order of its Dataset, also if it
+      shuffles or drops the last batch. A DataLoader with a sampler of its own keeps it.
+
+    The samples of a Dataset or a DataLoader are images, (image, label), (views, label), (view 1, view 2, label), or
+    dicts with the keys "image" or "views", "label" and "index". For other samples, `batch_keys` of
+    :class:`DiagnosedModel` says what they hold. Images of tensors, Datasets and DataLoaders are uint8, which are
+    divided by 255, or in [0, 1]. The network sees them like this unless `normalization` is given. Images that are
+    normalised already need `views=NormalizedViews(mean, std)`.
 
     Args:
         model: A module of this package, a :class:`DiagnosedModel`, or a network that maps images (N, C, H, W) to h
             (N, D).
-        data: A DataModule. The diagnostics run on its test set. :class:`DiagnosedModel` says what a batch must hold.
-        output: Folder of all diagnoses. The page is `report.html` in a new folder `output/name/version_*`. The path of
-            this new folder is returned.
+        data: The images, as described above.
+        output: Folder of all diagnoses. The page is `report.html` in a new folder `output/name/version_*`.
         name: Name of the model. None: the name of its class.
-        normalization: Mean and standard deviation per channel that normalise the images of an ImageDataModule. None:
-            those of `data`.
+        views: Makes the views of samples that have none. None: `augment` of a DiagnosedModel, or else `SimCLRViews()`.
+            A DataModule makes its own.
+        batch_size: Samples per process. None: that of a DataModule or DataLoader, or else 256.
+        image_size: Height and width to which images in a folder are resized. None: the images must be squares of one
+            size.
+        normalization: Mean and standard deviation per channel that normalise images in [0, 1]. None: those of an
+            ImageDataModule or of the images in a folder. Other images are not changed.
         callbacks: The callbacks that run diagnostics. None: :func:`diagnosis_monitor` and
             :class:`lightning_ssl_geometry.callbacks.LayerGeometry`.
         linear_evaluation: Also fit linear classifiers on h and on each layer of the projector. They are fitted on the
@@ -64,30 +89,44 @@ def diagnose(
         precision: Argument of Lightning's Trainer.
         progress: Whether to show a progress bar.
 
+    Returns:
+        The run. In a notebook it shows its page, and `figure` and `to_frame` return its figures and numbers. It can be
+        used as the path of the new folder: `diagnose(...) / "report.html"`, `Path(run)` and `str(run)` work.
+
     Raises:
-        ValueError: If `normalization` does not fit the data, the test set is empty, `linear_evaluation` is given
-            without labels, or the model or a diagnostic raises a ValueError.
+        ValueError: If `data` is nothing of the above, has no samples, has images that are not finite, has labels that
+            are no integers, or does not go with another argument. If `normalization` does not fit the data,
+            `linear_evaluation` is given without labels, or the model or a diagnostic raises a ValueError.
+        FileNotFoundError: If `data` is a folder that does not exist.
     """
-    if not isinstance(data, LightningDataModule):
-        raise ValueError(
-            f"Expected `data` to be a LightningDataModule of `lightning`, but got a {type(data).__name__} of "
-            f"`{type(data).__module__.partition('.')[0]}`."
-        )
-    module = model if isinstance(model, SSLModule | DiagnosedModel) else DiagnosedModel(model)
+    own = model if isinstance(model, DiagnosedModel) else None
+    reading = Reading(
+        views=views,
+        normalization=normalization,
+        batch_size=batch_size,
+        image_size=image_size,
+        augment=own.augment if own else None,
+        batch_keys=own.batch_keys if own else {},
+        cache=Path(output) / ".decoded",
+    )
+    given = datamodule_of(data, reading)
+    module = _observable(model, given)
     if precision in ("16-true", "bf16-true"):
         module = copy.deepcopy(module)  # the Trainer rounds the weights
-    data.prepare_data()
-    data.setup("test")
-    with _normalized(data, normalization):
-        labels = _labelled(data, module)
+    given.prepare_data()
+    given.setup("test")
+    with _normalized(given, normalization):
+        labels = _labelled(given, module)
         if linear_evaluation:  # what it would refuse after the pass is refused before
             if not labels:
                 raise ValueError("Expected images with labels for `linear_evaluation`, but they have none.")
-            _images(data, beside="linear_evaluation").unaugmented_dataloader("train")
+            _images(given, beside="linear_evaluation").unaugmented_dataloader("train")
         if callbacks is None:
-            callbacks = _callbacks(getattr(module, "projector", None), labels, linear_evaluation)
+            projector, images = getattr(module, "projector", None), not isinstance(given, Samples) or given.has_images
+            monitor = diagnosis_monitor(projector, labels, images)
+            callbacks = [monitor, *_layers(projector, linear_evaluation)]
         logger = CSVLogger(output, name or type(model).__name__)
-        record = _about(data) | dict(about or {}) | ({"model": name} if name else {})
+        record = _about(given) | dict(about or {}) | ({"model": name} if name else {})
         report = RunReport(kind="diagnosis", about={key: value for key, value in record.items() if value is not None})
         trainer = L.Trainer(
             accelerator=accelerator,
@@ -99,41 +138,32 @@ def diagnose(
             enable_model_summary=False,
             enable_progress_bar=progress,
         )
-        device = module.device
-        trainer.test(module, datamodule=data, verbose=False)
+        device = next((parameter.device for parameter in module.parameters()), module.device)
+        with _fewer_warnings(given):
+            trainer.test(module, datamodule=given, verbose=False)
         module.to(device)
-    return Path(logger.log_dir)
+    trainer.strategy.barrier("the first process has written the run")
+    return read_run(logger.log_dir)
 
 
-def folder_of_images(
-    root: str | Path, image_size: int, batch_size: int, cache: str | Path, channels: int | None = None
-) -> ImageFolderDataModule:
-    """Return a DataModule whose test set is all images in a folder. Names of subfolders are the labels.
-
-    Args:
-        root: The folder. If it has a subfolder `test`, the images are read from there. A FileNotFoundError is raised if
-            the folder does not exist, a ValueError if it has no images.
-        image_size: Height and width to which images are resized.
-        batch_size: Samples per process.
-        cache: Folder for decoded images. Each `root` gets its own subfolder.
-        channels: 1: convert colours to grey. None: keep the channels of the images.
-    """
-    if not Path(root).is_dir():
-        raise FileNotFoundError(f"Expected `images` to be a folder, but there is none at {root}.")
-    place = hashlib.sha256(str(Path(root).resolve()).encode()).hexdigest()[:16]
-    return ImageFolderDataModule(
-        str(root),
-        image_size,
-        batch_size,
-        val_fraction=0.0,
-        channels=channels,
-        test_fraction=1.0,
-        cache=str(Path(cache) / place),
-    )
+def _observable(model: nn.Module, data: LightningDataModule) -> L.LightningModule:
+    if isinstance(model, DiagnosedModel):
+        return model.of_our_batches() if isinstance(data, Samples) else model
+    return model if isinstance(model, SSLModule) else DiagnosedModel(model)
 
 
-def _callbacks(projector: nn.Module | None, labels: bool, linear_evaluation: bool) -> list[L.Callback]:
-    found: list[L.Callback] = [diagnosis_monitor(projector, labels), LayerGeometry(stage="test")]
+@contextmanager
+def _fewer_warnings(data: LightningDataModule) -> Iterator[None]:
+    with warnings.catch_warnings():
+        if (
+            isinstance(data, Samples) and not data.loader.num_workers
+        ):  # Lightning's advice, which images in memory do not need
+            warnings.filterwarnings("ignore", message="The 'test_dataloader' does not have many workers")
+        yield
+
+
+def _layers(projector: nn.Module | None, linear_evaluation: bool) -> list[L.Callback]:
+    found: list[L.Callback] = [LayerGeometry(stage="test")]
     if linear_evaluation:
         layers = [] if projector is None else [*_cuts(projector), "projector"]
         found.append(LinearEvaluation([None], features=["pixels", "trained"], layers=layers, at="test"))
@@ -161,10 +191,8 @@ class _Config(RunCallback):
 
 
 @contextmanager
-def _normalized(
-    data: LightningDataModule, normalization: tuple[Sequence[float], Sequence[float]] | None
-) -> Iterator[None]:
-    if normalization is None:
+def _normalized(data: LightningDataModule, normalization: Normalization | None) -> Iterator[None]:
+    if normalization is None or isinstance(data, Samples):
         yield
         return
     data = _images(data, beside="normalization")
@@ -182,11 +210,14 @@ def _normalized(
 
 def _images(data: LightningDataModule, beside: str) -> ImageDataModule:
     if not isinstance(data, ImageDataModule):
-        raise ValueError(f"Expected an ImageDataModule beside `{beside}`, but got {type(data).__name__}.")
+        got = data.kind if isinstance(data, Samples) else type(data).__name__
+        raise ValueError(f"Expected an ImageDataModule beside `{beside}`, but got {got}.")
     return data
 
 
 def _labelled(data: LightningDataModule, module: L.LightningModule) -> bool:
+    if isinstance(data, Samples):
+        return data.has_labels
     batch = next(iter(data.test_dataloader()), None)
     if batch is None:
         raise ValueError(f"Expected a test set in {type(data).__name__}, but it is empty.")
@@ -197,6 +228,8 @@ def _labelled(data: LightningDataModule, module: L.LightningModule) -> bool:
 
 def _about(data: LightningDataModule) -> dict[str, Any]:
     found: dict[str, Any] = {"samples": _size(data)}
+    if isinstance(data, Samples):
+        return found | data.about
     if root := getattr(data, "root", None):
         found["data_path"] = str(Path(root).resolve())
     if isinstance(data, ImageDataModule):

@@ -24,7 +24,7 @@ _CLEAN = ("log_spectrum_h_image", "alpha_req", "intrinsic_dimension")
 _OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agreement")
 
 
-def diagnosis_diagnostics(projector: nn.Module | None, labels: bool) -> dict[str, Metric]:
+def diagnosis_diagnostics(projector: nn.Module | None, labels: bool, images: bool = True) -> dict[str, Metric]:
     """Return the diagnostics of :func:`diagnosis_monitor` by name."""
     diagnostics: dict[str, Metric] = standard_diagnostics(projector) | {
         "log_spectrum_h_image": LogSpectrum(),
@@ -36,12 +36,14 @@ def diagnosis_diagnostics(projector: nn.Module | None, labels: bool) -> dict[str
     }
     if labels:
         diagnostics |= {"label_agreement": LabelAgreement(), "neural_collapse": NeuralCollapse()}
+    if not images:
+        diagnostics = {name: each for name, each in diagnostics.items() if name not in _CLEAN}
     if isinstance(projector, nn.Linear):
         diagnostics |= {"unexplained_variance": UnexplainedVariance(), "null_space": NullSpaceFraction()}
     return diagnostics
 
 
-def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMonitor:
+def diagnosis_monitor(projector: nn.Module | None, labels: bool, images: bool = True) -> GeometryMonitor:
     """Return a monitor that runs the standard diagnostics, and some more, in the test loop.
 
     LiDAR, SIGReg and the distance of the hardest negative are always added. On unaugmented images, the spectrum,
@@ -51,8 +53,9 @@ def diagnosis_monitor(projector: nn.Module | None, labels: bool) -> GeometryMoni
     Args:
         projector: The network's projector. None: diagnostics of z are computed on h.
         labels: Whether the images have labels.
+        images: Whether the batches have images without augmentation. False: the diagnostics of these are left out.
     """
-    diagnostics = diagnosis_diagnostics(projector, labels)
+    diagnostics = diagnosis_diagnostics(projector, labels, images)
     rename = STANDARD_RENAME | {name: {"h": "h_image"} for name in _CLEAN}
     if projector is None:
         rename |= {name: {"z": "h"} for name in (*_OF_Z, "hardest_negative")}

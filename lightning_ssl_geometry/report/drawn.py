@@ -57,7 +57,9 @@ class Drawings:
 
     def lose(self, what: str, error: Exception) -> None:
         """Record that a figure could not be drawn."""
-        self.lost.append(f"Not drawn: {plain(what, 60)}, because of {type(error).__name__}: {plain(error, 300)}")
+        said = f"Not drawn: {plain(what, 60)}, because of {type(error).__name__}: {plain(error, 300)}"
+        if said not in self.lost:  # the page may be made several times
+            self.lost.append(said)
 
     def warn(self, where: str) -> None:
         """Give one warning about all figures that could not be drawn."""

@@ -1,6 +1,6 @@
 """The HTML page of a run, and the page that compares groups of runs."""
 
-__all__ = ["comparison_figures", "figures", "write_comparison", "write_report"]
+__all__ = ["comparison_figures", "figures", "page_of", "write_comparison", "write_report"]
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,10 +69,16 @@ def write_report(run: Run | str | Path, output: str | Path | None = None, *, dra
     """
     read = run if isinstance(run, Run) else read_run(run)
     path = read.folder / "report.html" if output is None else Path(output)
-    view, drawings = View.of(read), drawings or Drawings()
+    drawings = drawings or Drawings()
+    return _write(path, page_of(read, drawings), drawings)
+
+
+def page_of(run: Run, drawings: Drawings) -> str:
+    """Return the HTML page of a run. `drawings` collects the errors of figures that could not be drawn."""
+    view = View.of(run)
     drawn = draw(view, drawings)
-    sections = _sections(drawn, drawings, read.name)
-    return _write(path, read.name, sections, contents=run_contents(view, drawn, drawings), drawings=drawings)
+    sections = _sections(drawn, drawings, run.name)
+    return _template().render(title=run.name, sections=sections, **run_contents(view, drawn, drawings))
 
 
 def write_comparison(
@@ -104,13 +110,8 @@ def write_comparison(
         drawn = drawn | {"models": [*drawn.get("models", []), models]}
         drawn = {name: drawn[name] for name in in_order(drawn)}
     sections = _sections(drawn, drawings, title)
-    return _write(
-        Path(output),
-        title,
-        sections,
-        contents=comparison_contents(view, title, drawn, drawings=drawings),
-        drawings=drawings,
-    )
+    contents = comparison_contents(view, title, drawn, drawings=drawings)
+    return _write(Path(output), _template().render(title=title, sections=sections, **contents), drawings)
 
 
 def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]":
@@ -199,10 +200,7 @@ def _template() -> "Template":
     return environment.get_template("page.html.j2")
 
 
-def _write(
-    path: Path, title: str, sections: Mapping[str, Sequence[Shown]], contents: Mapping[str, Any], drawings: Drawings
-) -> Path:
-    page = _template().render(title=title, sections=sections, **contents)
+def _write(path: Path, page: str, drawings: Drawings) -> Path:
     if path.is_dir():
         raise ValueError(f"Expected `output` to be a file, but {path} is a folder.")
     with replacing(path) as file:

@@ -2,15 +2,19 @@
 
 __all__ = ["EVALUATIONS", "Run", "read_run"]
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.report.files import Reads, is_there, plain
 from lightning_ssl_geometry.report.history import Resumption, is_resumed, read_logs, with_earlier
+from lightning_ssl_geometry.report.located import Located
 from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Readouts, Series, Snapshot
 from lightning_ssl_geometry.report.records import (
     Evaluation,
@@ -23,6 +27,12 @@ from lightning_ssl_geometry.report.records import (
 )
 from lightning_ssl_geometry.report.seen import few_rows, without_seen
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from lightning_ssl_geometry.report.drawn import Drawings
+
 EVALUATIONS = "linear_evaluation.csv".removesuffix(".csv")
 _OF_A_RUN = ("metrics.csv", "geometry", "run.json")
 _NO_SCALARS = "metrics.csv is missing: no scalars over training (Lightning's CSVLogger or ours writes it)."
@@ -31,9 +41,13 @@ _NO_RECORD = "run.json is missing: model, data, seed, versions and status are no
 _NO_CONFIG = "config.yaml is missing, which ssl-geometry writes: settings are not known."
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, eq=False, repr=False)
+class Run(Located):
     """The contents of a run's files. A resumed run includes the scalars and arrays of its earlier folders.
+
+    At the end of a notebook's cell, a run shows its page. :meth:`figure` returns one figure, and :meth:`to_frame` the
+    numbers. Where a path is expected, a run is the path of its folder: `run / "report.html"`, `Path(run)`, `str(run)`
+    and `read_run(run)` work.
 
     Attributes:
         folder: Folder of the files.
@@ -82,9 +96,69 @@ class Run:
         """Return the training time of each value, (R,), in epochs or steps."""
         return of.done / self.steps_per_epoch if self.steps_per_epoch else of.done
 
+    def figures(self) -> "dict[str, Figure]":
+        """Return all figures of the page by name. They are drawn at the first call.
 
-def read_run(run: str | Path) -> Run:
-    """Read a run's folder, or the newest `version_*` in it.
+        A UserWarning names figures that cannot be drawn.
+        """
+        from lightning_ssl_geometry.report.notebook import with_picture
+        from lightning_ssl_geometry.report.page import figures
+
+        return {name: with_picture(figure) for name, figure in figures(self, drawings=self._drawings).items()}
+
+    def figure(self, name: str) -> "Figure":
+        """Return one figure of the page, such as `run.figure("test_spectrum_h")`. `savefig` of the figure saves it.
+
+        Raises:
+            ValueError: If the run has no figure of this name. The message suggests similar names.
+        """
+        from lightning_ssl_geometry.report.notebook import named
+
+        return named(self.figures(), name)
+
+    def to_frame(self, *, vectors: bool = False) -> "DataFrame":
+        """Return the numbers of the run as a pandas DataFrame, with one row per value.
+
+        The columns are:
+
+        - `stage`: "train", "val", "test", "probe", or "".
+        - `name`: The logged name without stage and key, such as "bound".
+        - `key`: The name of the result if a diagnostic has several, such as "upper", else "".
+        - `epoch`: Counted from 0. NaN if unknown.
+        - `step`: Number of optimizer steps done. It is 0 in a diagnosis.
+        - `value`: The value. It may be NaN or infinite.
+
+        Args:
+            vectors: Whether to add the vectors, such as spectra. They have one row for each entry and time. The column
+                `position` then counts the entries of a vector from 0, and is missing for scalars.
+
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+        """
+        from lightning_ssl_geometry.report.frame import frame
+
+        return frame(self, vectors)
+
+    @cached_property
+    def _drawings(self) -> "Drawings":
+        from lightning_ssl_geometry.report.drawn import Drawings
+
+        return Drawings()
+
+    def __repr__(self) -> str:
+        from lightning_ssl_geometry.report.notebook import in_short
+
+        return in_short(self)
+
+    def _repr_html_(self) -> str:
+        from lightning_ssl_geometry.report.notebook import framed
+        from lightning_ssl_geometry.report.page import page_of
+
+        return framed(page_of(self, self._drawings))
+
+
+def read_run(run: str | os.PathLike[str]) -> Run:
+    """Read a run's folder, or the newest `version_*` in it. A run that was read before is read again.
 
     The folder of a run has metrics.csv, geometry/ or run.json. Missing, damaged and too large files are skipped, and
     the attribute `notes` names them. No code in a file is run.

@@ -16,9 +16,12 @@ from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
 from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
+from lightning_ssl_geometry.recording.run_record import RunRecord
 from lightning_ssl_geometry.report import history as report_history
+from lightning_ssl_geometry.report import read_run
 
 
 def data():
@@ -136,7 +139,7 @@ UNWRITTEN = {  # what fails, and what the warning calls it
     "page": ("lightning_ssl_geometry.report.page.replacing", r"write .*version_0/report\.html: OSError: .*No space"),
     "drawing": ("lightning_ssl_geometry.report.page.inline_svg", r"report\.html lacks figures\. Not drawn: .*OSError"),
     "table": ("lightning_ssl_geometry.report.summary_table", r"write the table of this run: OSError: .*No space"),
-    "figures": ("lightning_ssl_geometry.callbacks.run_report.log_run", r"write the figures to the loggers: OSError"),
+    "figures": ("lightning_ssl_geometry.recording.run_record.log_run", r"write the figures to the loggers: OSError"),
     "record": (None, r"write .*run\.json: OSError: .*No space left"),
 }
 
@@ -147,8 +150,8 @@ def test_a_report_that_cannot_be_written_makes_a_finished_fit_warn(tmp_path, mon
     if place:
         monkeypatch.setattr(place, broken)
     else:  # at the end alone
-        write = RunReport._write
-        monkeypatch.setattr(RunReport, "_write", lambda *args: write(*args) if args[2] == "running" else broken())
+        write = RunRecord._write
+        monkeypatch.setattr(RunRecord, "_write", lambda *args: write(*args) if args[1] == "running" else broken())
     with pytest.warns(UserWarning, match=said) as warned:
         fit(tmp_path, RunReport(), logger=CSVLogger(tmp_path, "run"))
     assert len([each for each in warned if re.search("RunReport|lacks figures", str(each.message))]) == 1
@@ -179,9 +182,51 @@ def test_a_run_is_read_once_and_a_figure_is_drawn_once_per_format(tmp_path, monk
     assert set(calls.values()) == {1}
 
 
-def test_a_csv_logger_is_asked_for_before_training(tmp_path):
-    with pytest.raises(ValueError, match="CSVLogger among the Trainer's `logger`s for RunReport, but got none"):
+def test_a_logger_is_asked_for_before_training(tmp_path):
+    with pytest.raises(ValueError, match="Expected a `logger` of the Trainer for RunReport, but got none"):
         fit(tmp_path, RunReport(), logger=False)
+
+
+def test_a_run_with_tensorboard_alone_has_the_page_of_a_run_with_a_table(tmp_path):
+    pages = []
+    for logger in (TensorBoardLogger(tmp_path, "board"), CSVLogger(tmp_path, "table")):
+        L.seed_everything(0, verbose=False)
+        trainer = fit(tmp_path, GeometryMonitor(), RunReport(table=False, figures=False), logger=logger)
+        assert trainer.logger is logger
+        pages.append(read_run(tmp_path / logger.name / "version_0"))
+    board, table = pages
+    assert board.scalars.keys() == table.scalars.keys()
+    assert all(board.scalars[name].value.tolist() == each.value.tolist() for name, each in table.scalars.items())
+    assert {path.name for path in (tmp_path / "table" / "version_0").iterdir()} - {"hparams.yaml"} <= {
+        path.name for path in (tmp_path / "board" / "version_0").iterdir()
+    }
+
+
+@pytest.mark.parametrize("evaluate", ["test", "validate"])
+@pytest.mark.parametrize("where", ["after the fit", "in another process", "of another run"])
+def test_an_evaluation_of_a_checkpoint_adds_to_the_page_of_its_run(tmp_path, evaluate, where):
+    def trainer(run):
+        callbacks = [GeometryMonitor(stages=["test", "val"]), RunReport(table=False)]
+        logger = ResumableCSVLogger(tmp_path, "", run)
+        return quiet(tmp_path, callbacks=callbacks, logger=logger, max_epochs=2)
+
+    fitted = trainer("run")
+    fitted.fit(simclr(), datamodule=data())
+    fitted.save_checkpoint(tmp_path / "x.ckpt")
+    before, page = read_run(tmp_path / "run").scalars, tmp_path / "run" / "report.html"
+    written = page.stat().st_mtime_ns
+    again = fitted if where == "after the fit" else trainer("other" if where == "of another run" else "run")
+    getattr(again, evaluate)(simclr(), datamodule=data(), ckpt_path=tmp_path / "x.ckpt", verbose=False)
+    after = read_run(tmp_path / "run").scalars
+    name = {"test": "test/effective_rank_h", "validate": "val/effective_rank_h"}[evaluate]
+    if where == "of another run":
+        assert after.keys() == before.keys()
+        assert not (tmp_path / "other" / "report.html").exists()
+    else:
+        assert after[name].step.tolist()[-1] == 5  # of two epochs of three steps
+        assert name in page.read_text()
+        assert page.stat().st_mtime_ns > written
+    assert recorded(tmp_path, "run")["status"] == "finished"
 
 
 class Writes(L.Callback):
@@ -231,7 +276,7 @@ def test_a_kind_that_does_not_exist():
 
 
 def test_an_error_of_another_kind_in_the_report_does_not_hide_the_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(RunReport, "_report", broken)
+    monkeypatch.setattr(RunReport, "_show", broken)
     trainer = quiet(tmp_path, callbacks=[RunReport()], logger=CSVLogger(tmp_path, "run"))
     said = pytest.warns(UserWarning, match="could not write the report of this run: .*No space")
     with said, pytest.raises(RuntimeError, match="out of <b>luck"):

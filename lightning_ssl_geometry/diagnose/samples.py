@@ -1,0 +1,228 @@
+"""Samples: turns the batches of any loader into batches of this package."""
+
+__all__ = ["Normalization", "Reading", "Samples"]
+
+import json
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from lightning.fabric.utilities import move_data_to_device
+from lightning.pytorch import LightningDataModule
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lightning_ssl_geometry.diagnose.diagnosed_model import NAMES
+from lightning_ssl_geometry.observe.batch_keys import (
+    BatchKeys,
+    class_numbers,
+    contents,
+    image_place,
+    in_short,
+    views_place,
+)
+from lightning_ssl_geometry.observe.batch_reader import BatchReader
+from lightning_ssl_geometry.types import Batch
+from lightning_ssl_geometry.views import NormalizedViews, SimCLRViews, batch_entries, image_range
+
+Normalization = tuple[Sequence[float], Sequence[float]]
+_CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The arguments of :func:`diagnose` that say how the images are read.
+
+    Attributes:
+        views: The argument `views`.
+        normalization: The argument `normalization`.
+        batch_size: The argument `batch_size`.
+        image_size: The argument `image_size`.
+        augment: Makes views if `views` is None and the batches have none. None: `SimCLRViews()`.
+        batch_keys: Where batches hold their parts. If it is empty, this is found from the first batch.
+        cache: Folder for decoded images.
+    """
+
+    views: nn.Module | None
+    normalization: Normalization | None
+    batch_size: int | None
+    image_size: int | None
+    augment: nn.Module | None
+    batch_keys: BatchKeys
+    cache: Path
+
+    def refuse(self, *names: str, beside: str) -> None:
+        """Raise a ValueError if one of these arguments is given. `beside` names the data in the message."""
+        for name in names:
+            if (given := getattr(self, name)) is not None:
+                got = type(given).__name__ if isinstance(given, nn.Module) else given
+                raise ValueError(f"Expected `{name}` None beside {beside}, but got {got}.")
+
+    @property
+    def maker(self) -> nn.Module:
+        """The module that makes views."""
+        return self.views or self.augment or SimCLRViews()
+
+
+class Samples(LightningDataModule):
+    """A test set of the batches of a loader, as batches of this package. Views are made on the device.
+
+    Args:
+        loader: Yields the batches.
+        kind: Name of the data in errors and in the run's record.
+        reading: How the batches are read.
+
+    Attributes:
+        has_views: Whether the batches have views.
+        has_labels: Whether the batches have labels.
+        has_images: Whether the batches have images without augmentation.
+        image_shape: Shape of an image, or of a view if there are no images.
+
+    Raises:
+        ValueError: If there is no batch, or the first batch has neither views nor images.
+    """
+
+    def __init__(self, loader: DataLoader, kind: str, reading: Reading) -> None:
+        super().__init__()
+        self.loader = loader
+        self.kind = kind
+        self.normalization = reading.normalization
+        first = next(iter(loader), None)
+        if first is None:
+            raise ValueError(f"Expected `data` to have samples, but the {kind} is empty.")
+        if isinstance(loader.dataset, Sized) and len(loader.dataset) < 2:
+            raise ValueError("Expected `data` to have at least 2 samples, but got 1.")
+        keys = reading.batch_keys or _guessed_keys(_parts(first))
+        self.reader = BatchReader(keys, None, NAMES, only=True)
+        self.has_views = self.reader.has_views(_parts(first), "test")
+        if self.has_views:
+            reading.refuse("views", "normalization", beside="batches that have views")
+        self.views = None if self.has_views else reading.maker
+        found = self._found(first)
+        self.has_labels, self.has_images = "label" in found, "image" in found
+        self.image_shape = tuple((found["views"][0] if self.has_views else found["image"]).shape[1:])
+        if self.normalization is not None:
+            mean, std = map(list, self.normalization)
+            if len(mean) != self.image_shape[0]:
+                raise ValueError(f"Expected `normalization` of {self.image_shape[0]} channels, but got {len(mean)}.")
+            self.views = NormalizedViews(mean, std, self.views)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Entries for run.json."""
+        found: dict[str, Any] = {"data": self.kind, "image_shape": " x ".join(map(str, self.image_shape))}
+        if self.normalization is not None:
+            mean, std = (", ".join(f"{value:.3f}" for value in moment) for moment in self.normalization)
+            found["normalization"] = f"mean {mean}; std {std}"
+        return found | {"views": repr(self.views) if self.views is not None else "those of the batches"}
+
+    def test_dataloader(self) -> DataLoader:
+        self.reader.restart("test")
+        return self.loader
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Batch:
+        """Make the views, and give samples without an index a number in the order of their arrival."""
+        found = self._found(batch)
+        n = len(found["views"][0] if self.has_views else found["image"])
+        if "index" not in found:
+            assert self.trainer is not None
+            device = (found["views"][0] if self.has_views else found["image"]).device
+            found["index"] = self.reader.numbers(n, self.trainer, "test", device=device)
+            self.reader.count(n, "test")
+        if self.views is not None:
+            found |= self._made(found["image"], found["index"].cpu())
+        made = cast(Batch, found)
+        return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
+
+    def _made(self, image: Tensor, index: Tensor) -> dict[str, Any]:
+        assert self.views is not None
+        if self.normalization is not None:
+            mean, std = (torch.tensor(list(moment), device=image.device) for moment in self.normalization)
+            image = (image - mean[:, None, None]) / std[:, None, None]
+        entries = batch_entries(self.views, index, 0, *image.shape[-2:])
+        made = {"image": image, "views": self.views(image, index, 0)}
+        return made | cast(dict[str, Any], move_data_to_device(entries, image.device))
+
+    def _found(self, batch: Any) -> dict[str, Any]:
+        batch = _parts(batch)
+        found = self.reader.read(batch, "test")
+        if self.has_views:
+            found["views"] = tuple(_numbers("views", view) for view in self.reader.views(batch, "test"))
+        if not self.has_views:
+            self._check_images(self.reader.image(batch, "test"))
+        if "image" in found:
+            found["image"] = _numbers("images", found["image"])
+        n = len(found["views"][0] if self.has_views else found["image"])
+        for name in {"label", "coarse_label"} & found.keys():
+            if len(class_numbers(name, found[name])) != n:
+                raise ValueError(f"Expected a `{name}` for each of {n} images, but got {len(found[name])}.")
+        return found
+
+    def _check_images(self, given: Any) -> None:
+        image = _numbers("images", given)
+        if image.ndim != 4:
+            hint = " Add the axis of channels: `images.unsqueeze(1)`." if image.ndim == 3 else ""
+            raise ValueError(f"Expected images (N, C, H, W) in `data`, but got {in_short(given)}.{hint}")
+        if image.shape[-1] in _CHANNELS and image.shape[1] not in _CHANNELS:
+            raise ValueError(
+                f"Expected images (N, C, H, W) in `data`, but got {in_short(given)}. The channels come before height "
+                "and width: `images.permute(0, 3, 1, 2)`."
+            )
+        bounds = (0.0, 1.0) if self.normalization is not None else image_range(cast(nn.Module, self.views))
+        low, high = (float(bound) for bound in image.aminmax())
+        if bounds is not None and not (low >= bounds[0] and high <= bounds[1]):
+            hint = "If they are normalised, say so: `views=NormalizedViews(mean, std)`."
+            hint = "Divide them by 255, or hand over uint8." if low >= 0 and 1 < high <= 255 else hint
+            raise ValueError(
+                f"Expected images in [{bounds[0]:g}, {bounds[1]:g}] in `data`, but got values from {low:.3g} to "
+                f"{high:.3g}. {hint}"
+            )
+
+
+def _parts(batch: Any) -> Any:
+    return [batch] if isinstance(batch, Tensor) else batch
+
+
+def _guessed_keys(batch: Any) -> BatchKeys:
+    """Return where a batch holds its views or images. In a sequence, what comes after them is the label."""
+    if isinstance(batch, Mapping):
+        return {} if {"views", "image"} & batch.keys() else _image_key(batch)
+    if not isinstance(batch, Sequence) or isinstance(batch, str):
+        raise ValueError(f"Expected batches with images in `data`, but got {in_short(batch)}.")
+    views = views_place(batch)
+    keys: BatchKeys = _image_key(batch) if views is None else {"views": views}
+    (place,) = keys.values()
+    last = place[-1] if isinstance(place, list) else place
+    if not isinstance(last, int) or last + 1 == len(batch):
+        return keys
+    try:
+        class_numbers("label", batch[last + 1])
+    except ValueError as error:
+        ignored = f"`DiagnosedModel(model, batch_keys={json.dumps(keys)})` ignores them."
+        raise ValueError(f"{error} If they are no labels, {ignored}") from error
+    return keys | {"label": last + 1}
+
+
+def _image_key(batch: Any) -> BatchKeys:
+    place = image_place(batch)
+    if place is None:
+        raise ValueError(
+            f"Expected images in the batches of `data`. {contents(batch)} If they are there, say where: "
+            '`DiagnosedModel(model, batch_keys={"image": ...})`.'
+        )
+    return {"image": place}
+
+
+def _numbers(name: str, held: Any) -> Tensor:
+    """Return pixels as floating-point numbers. Those of uint8 are divided by 255."""
+    if not isinstance(held, Tensor):
+        raise ValueError(f"Expected {name} as a tensor in `data`, but got {in_short(held)}.")
+    if held.dtype == torch.uint8:
+        return held.float() / 255
+    if not held.is_floating_point():
+        raise ValueError(f"Expected {name} of torch.uint8 or floating point in `data`, but got {held.dtype}.")
+    if bad := int((~held.reshape(len(held), -1).isfinite().all(1)).sum()):
+        raise ValueError(f"Expected finite {name} in `data`, but {bad} of {len(held)} in a batch have NaN or infinity.")
+    return held.float()
