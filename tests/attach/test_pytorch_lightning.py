@@ -161,7 +161,7 @@ def test_data_of_the_other_package_is_refused_in_one_line(tmp_path):
     class Data(pl.LightningDataModule):
         pass
 
-    with pytest.raises(ValueError, match="but got a Data of `pytorch_lightning`. Hand over its `test_dataloader"):
+    with pytest.raises(ValueError, match=r"but got a Data of `pytorch_lightning`\. Hand over its `test_dataloader"):
         diagnose(torch.nn.Flatten(), Data(), tmp_path)
 
 
