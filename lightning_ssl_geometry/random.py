@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lightning_ssl_geometry.checks import at_least, inside, shaped
+from lightning_ssl_geometry.precision import in_float64
 
 _GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -97,7 +98,7 @@ def uniform_sphere(key: Tensor, dim: int) -> Tensor:
     """
     at_least(1, dim=dim)
     shaped("N,", key=key)
-    return normalize(_normal(dim, key, _POINT), dim=1).float()
+    return normalize(_normal(dim, key, _POINT), dim=1).float().to(key.device)
 
 
 def generalized_normal(
@@ -132,19 +133,20 @@ def generalized_normal(
     inside("[1, inf)", p=p)
     if key.shape != mean.shape:
         raise ValueError(f"Expected `key` of the shape of `mean`, {tuple(mean.shape)}, but got {tuple(key.shape)}.")
-    s = _column(scale, "scale", mean).flatten()
-    m = mean.double().flatten()
+    m = in_float64(mean)
+    s = _column(scale, "scale", m).flatten()
+    m = m.flatten()
     if not ((m >= low) & (m <= high) & m.isfinite()).all():
         raise ValueError(
             f"Expected `mean` in [{low}, {high}] and finite, but got values in [{m.min():g}, {m.max():g}]."
         )
-    kept, keys = m.clone(), key.flatten()
+    kept, keys = m.clone(), key.flatten().to(m.device)
 
     def attempt(rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         return _propose(m[rows], s[rows], p, u=_uniform(2, keys[rows], numbers), low=low, high=high)
 
     _reject(kept, s.nonzero().squeeze(1), attempt)
-    return kept.view(mean.shape).to(mean.dtype).clamp(low, high)  # corrects rounding only
+    return kept.view(mean.shape).to(mean).clamp(low, high)  # corrects rounding only
 
 
 def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -> Tensor:
@@ -173,14 +175,15 @@ def von_mises_fisher(mean: Tensor, concentration: float | Tensor, key: Tensor) -
     shaped("N, d", mean=mean)
     at_least(2, **{"mean.shape[1]": mean.shape[1]})
     shaped("N,", {"N": len(mean)}, key=key)
-    m = mean.double()
+    m = in_float64(mean)
+    key = key.to(m.device)
     if not ((length := torch.linalg.vector_norm(m, dim=1)) - 1).abs().lt(1e-3).all():
         raise ValueError(f"Expected `mean` of length 1, but got lengths in [{length.min():g}, {length.max():g}].")
     m = m / length[:, None]
     versine = _versine(_column(concentration, "concentration", m[:, 0]), m.shape[1], key)[:, None]  # 1 - w
     direction = _normal(m.shape[1], key, _DIRECTION)
     direction = normalize(direction - (direction * m).sum(1, keepdim=True) * m, dim=1)
-    return (m - versine * m + (versine * (2 - versine)).sqrt() * direction).to(mean.dtype)
+    return (m - versine * m + (versine * (2 - versine)).sqrt() * direction).to(mean)
 
 
 def _propose(m: Tensor, s: Tensor, p: float, u: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
@@ -233,11 +236,12 @@ def _normal(size: int, *counters: Tensor | int) -> Tensor:
 
 
 def _uniform(size: int, *counters: Tensor | int) -> Tensor:
-    return counter_uniform(*counters, size=size).double() + 2.0**-25  # never 0
+    return in_float64(counter_uniform(*counters, size=size)) + 2.0**-25  # never 0
 
 
 def _column(value: float | Tensor, name: str, like: Tensor) -> Tensor:
-    column = torch.as_tensor(value, dtype=torch.float64, device=like.device)
+    column = in_float64(value) if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+    column = column.to(like.device)
     if column.shape not in {like.shape[axis:] for axis in range(like.ndim + 1)}:
         raise ValueError(
             f"Expected `{name}` to be a number or to fit shape {tuple(like.shape)}, but got {tuple(column.shape)}."

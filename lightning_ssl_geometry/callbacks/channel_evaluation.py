@@ -30,6 +30,7 @@ from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.run_callback import starts_anew
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.functional.hypersphere import gaussian_potential
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.types import Batch
 from lightning_ssl_geometry.views import AugmentationFamily
 
@@ -169,7 +170,7 @@ class ChannelEvaluation(Evaluation):
         return self.row(name, [self.classifier(fitted, scored)], train=fitted, test=scored)
 
     def _scalars(self, weighting: str, test: dict[str, Tensor]) -> list[dict[str, Any]]:
-        values = {name: test[f"{name}, {weighting}"].double().mean() for name in ("nonempty_mass", "entropy")}
+        values = {name: in_float64(test[f"{name}, {weighting}"]).mean() for name in ("nonempty_mass", "entropy")}
         values["gaussian_potential"] = gaussian_potential(test[f"head, {weighting}"])
         rest = {"split": self.split, "size": len(test["label"])}
         return [{"quantity": name, "weighting": weighting, "value": float(v), **rest} for name, v in values.items()]

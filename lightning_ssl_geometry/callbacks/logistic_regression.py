@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lightning_ssl_geometry.checks import at_least, one_of, positive
+from lightning_ssl_geometry.precision import float64_device, in_float64
 
 Solver = Literal["sklearn", "full-batch"]
 
@@ -84,8 +85,8 @@ class LogisticRegression:
         weight, bias, iterations = logistic_regression(
             train.features, label, self.regularization, max_iter=self.max_iter, tol=self.tol
         )
-        predicted = classes[_logits(test.features, weight, bias).argmax(1)]
-        return Score(float((predicted == test.label).double().mean()), iterations)
+        predicted = classes[_logits(test.features, weight, bias).argmax(1).to(classes.device)]
+        return Score(float(in_float64(predicted == test.label).mean()), iterations)
 
 
 @torch.inference_mode(False)
@@ -122,9 +123,10 @@ def logistic_regression(
         raise ValueError(f"Expected `label` of at least 2 classes, but got {classes}.")
     # autograd cannot save what was made in inference mode
     x, label = (value.clone() if value.is_inference() else value for value in (x, label))
+    home = float64_device(x.device)
     free = classes if classes > 2 else 1
-    weight = torch.zeros(free, x.shape[1], dtype=torch.float64, device=x.device, requires_grad=True)
-    bias = torch.zeros(free, dtype=torch.float64, device=x.device, requires_grad=True)
+    weight = torch.zeros(free, x.shape[1], dtype=torch.float64, device=home, requires_grad=True)
+    bias = torch.zeros(free, dtype=torch.float64, device=home, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [weight, bias],
         max_iter=max_iter,
@@ -138,7 +140,7 @@ def logistic_regression(
     def objective() -> Tensor:
         optimizer.zero_grad()
         penalty = weight.square().sum() / (2 * regularization * len(x))
-        loss = cross_entropy(_logits(x, weight, bias), label) + penalty
+        loss = cross_entropy(_logits(x, weight, bias), label.to(home)) + penalty
         loss.backward()
         return loss
 
@@ -147,7 +149,7 @@ def logistic_regression(
 
 
 def _logits(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    z = (x @ weight.to(x.dtype).T).double() + bias  # (N, classes), or (N, 1) for two
+    z = in_float64(x @ weight.to(x).T) + bias  # (N, classes), or (N, 1) for two
     return z if z.shape[1] > 1 else torch.cat([torch.zeros_like(z), z], dim=1)
 
 

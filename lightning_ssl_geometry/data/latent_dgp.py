@@ -13,6 +13,7 @@ from lightning_ssl_geometry.data.invertible_mlp import InvertibleMLP
 from lightning_ssl_geometry.data.latent_process import LatentProcess, LatentSettings
 from lightning_ssl_geometry.data.resumable import Split, SyntheticDataModule
 from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.precision import float64_device
 from lightning_ssl_geometry.random import counter_hash
 from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch
@@ -97,7 +98,7 @@ class LatentDGPDataModule(SyntheticDataModule):
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
         index, split, clean = batch["index"], batch["split"], batch["clean"]
         epoch = 0 if clean or self._overfits else batch["epoch"]
-        home = torch.device("cpu") if index.device.type == "mps" else index.device  # MPS has no float64
+        home = float64_device(index.device)
         key = counter_hash(self.seed, get_args(Split).index(split), epoch, index.to(home))
         latent = self.process.sample(key)
         views = tuple(view.to(index.device) for view in self._observe(latent))

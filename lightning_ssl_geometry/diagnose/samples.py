@@ -129,7 +129,7 @@ class Samples(LightningDataModule):
         if "index" not in found:
             assert self.trainer is not None
             device = (found["views"][0] if self.has_views else found["image"]).device
-            found["index"] = self.reader.numbers(n, self.trainer, "test", device=device)
+            found["index"] = self.reader.numbers(n, "test", device=device)
             self.reader.count(n, "test")
         if self.views is not None:
             found |= self._made(found["image"], found["index"].cpu())

@@ -8,19 +8,24 @@ __all__ = [
     "Standing",
     "by_sample",
     "evaluating",
+    "first_view",
 ]
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic, Standing
+from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.random import counter_hash
 from lightning_ssl_geometry.settings import names_its_class
 
@@ -51,15 +56,16 @@ class Moments(Diagnostic):
 
     def update(self, h: Tensor) -> None:
         """Add the rows of `h`, of shape (N, D), or (V, N, D) for V views of N samples."""
+        by_sample("h", h)  # checks the shape
         self._add(h)
 
     def add_differences(self, h: Tensor) -> None:
         """Add the difference of the first two views of each sample. `h` (N, V, D) has V >= 2 views."""
-        pair = h[:, :2].double()
+        pair = in_float64(h[:, :2])
         self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
 
     def _add(self, h: Tensor, rounding: Tensor | None = None) -> None:
-        eps, h = rounding_eps(h.dtype), h.reshape(-1, h.shape[-1]).double()
+        eps, h = rounding_eps(h.dtype), in_float64(h.reshape(-1, h.shape[-1]))
         outer = h.T @ h
         if not self.outer.numel():
             self.total = h.new_zeros(h.shape[-1])
@@ -94,6 +100,10 @@ class SampledRows(Diagnostic):
     A hash of `seed` and the index in the data set decides which samples are kept. Batches, order and ranks do not
     matter. A repeated sample counts once. Subclasses call :meth:`offer` in `update` and :meth:`rows` in `compute`.
 
+    Without `index`, :class:`RowNumbers` numbers the samples as they come. The choice then depends on the order of the
+    samples and on the number of ranks, and a repeated sample counts twice. Two calls of `compute` compare the same
+    samples only if the samples come in the same order. Either all updates between two resets have an index, or none.
+
     Args:
         columns: Names of the tensors kept for each sample, such as ("h", "z").
         contrast_size: Number of samples kept, >= 2. If fewer were observed, all are kept.
@@ -109,12 +119,20 @@ class SampledRows(Diagnostic):
         self.columns = tuple(columns)
         self.contrast_size = contrast_size
         self.seed = seed
+        self.numbers = RowNumbers()
         for name in (*(f"kept_{column}" for column in columns), "key"):
             # lists of at most one tensor, because the length of a tensor state may not differ between ranks
             self.add_state(name, [], dist_reduce_fx="cat")
 
-    def offer(self, index: Tensor, **columns: Tensor) -> None:
-        """Offer N samples. `index` (N,) holds their indices in the data set, and each column has N rows."""
+    def offer(self, index: Tensor | None, **columns: Tensor) -> None:
+        """Offer N samples. `index` (N,) holds their indices in the data set, and each column has N rows.
+
+        If `index` is None, the samples are numbered as they come.
+        """
+        self.keep(self.numbers.of(index, next(iter(columns.values()))), **columns)
+
+    def keep(self, index: Tensor, **columns: Tensor) -> None:
+        """Offer N samples whose `index` (N,) is known or from `self.numbers`. Each column has N rows."""
         if wrong := [name for name, column in columns.items() if index.ndim != 1 or column.shape[:1] != index.shape]:
             shapes = f"{tuple(columns[wrong[0]].shape)}, {tuple(index.shape)}"
             raise ValueError(f"Expected `{wrong[0]}` with N rows and `index` of shape (N,), but got {shapes}.")
@@ -122,14 +140,22 @@ class SampledRows(Diagnostic):
         chosen = self._chosen(keys)
         for name, column in columns.items():
             kept = getattr(self, f"kept_{name}")
-            setattr(self, f"kept_{name}", [torch.cat([*kept, column])[chosen]])
+            setattr(self, f"kept_{name}", [torch.cat([*kept, column])[chosen.to(column.device)]])
         self.key = [keys[chosen]]
 
     def rows(self) -> dict[str, Tensor]:
         """Return {name of a column: its n >= 2 kept rows}. The order of the rows does not depend on the updates."""
-        chosen = self._chosen(dim_zero_cat(self.key)) if len(self.key) else ()
+        chosen = self._chosen(dim_zero_cat(self.key) if len(self.key) else torch.zeros(0, dtype=torch.int64))
         self.require(len(chosen), "samples", least=2)
-        return {name: dim_zero_cat(kept)[chosen] for name in self.columns if len(kept := getattr(self, f"kept_{name}"))}
+        kept = {name: getattr(self, f"kept_{name}") for name in self.columns}
+        rows = {name: dim_zero_cat(parts) for name, parts in kept.items() if len(parts)}
+        return {name: column[chosen.to(column.device)] for name, column in rows.items()}
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add the samples of another Metric. Raise a ValueError if the samples of one of them have no index."""
+        if self.numbers.used or (isinstance(incoming_state, SampledRows) and incoming_state.numbers.used):
+            raise ValueError("Expected `index` in all updates of Metrics that are merged, but got updates without it.")
+        super().merge_state(incoming_state)
 
     def _chosen(self, keys: Tensor) -> Tensor:
         key, order = keys.sort(stable=True)
@@ -144,14 +170,22 @@ class SampledEmbeddings(SampledRows):
     Args:
         contrast_size: Number of samples kept, >= 2.
         seed: Determines which samples are kept.
+
+    Attributes:
+        views: The smallest number of views that `update` accepts.
     """
+
+    views: ClassVar[int] = 1
 
     def __init__(self, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(("z",), contrast_size, seed)
 
-    def update(self, z: Tensor, index: Tensor) -> None:
-        """Add `z` (V, N, P) or (N, P) for V views of N samples, and `index` (N,), their indices in the data set."""
-        self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z))
+    def update(self, z: Tensor, index: Tensor | None = None) -> None:
+        """Add `z` (V, N, P) or (N, P) for V views of N samples, and `index` (N,), their indices in the data set.
+
+        Without `index`, the samples are numbered as they come. A subclass may need several views.
+        """
+        self.offer(index, z=by_sample("z", z, views=self.views))
 
     def sample(self) -> Tensor:
         """Return the embeddings z (V, n, P) of all V views of the n >= 2 kept samples."""
@@ -161,7 +195,7 @@ class SampledEmbeddings(SampledRows):
         """Return the first two views (2, n, P) of the kept samples. If there is only one view, raise a ValueError."""
         z = self.sample()
         if len(z) < 2:
-            raise ValueError(f"Expected `z` of at least 2 views for {type(self).__name__}, but got {len(z)}.")
+            raise ValueError(f"Expected `z` of shape (V, N, P) with V >= 2 views, but got {tuple(z.shape)}.")
         return z[:2]
 
 
@@ -208,17 +242,28 @@ class ComparedRows(SampledRows):
     def reset(self) -> None:
         """Delete the observed samples, but not the tensors that earlier calls of `compute` remembered."""
         super().reset()
-        if "now" in self._kept:
+        if "now" in self._kept and not self._forwards:
             now = self._kept.pop("now")
             self._kept = {"first": self._kept.get("first", now), "last": now}
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:
-    """Transpose `value` (V, N, dim) to (N, V, dim). If there are fewer than `views` views, raise a ValueError."""
+    """Transpose `value` (V, N, D), of V >= `views` views, to (N, V, D). A `value` (N, D) is a single view.
+
+    A ValueError is raised for other shapes. `name` is the name of the argument for the message, "h", "z" or "latent".
+    """
+    if value.ndim == 2 and views == 1:
+        return value.unsqueeze(1)
     if value.ndim != 3 or len(value) < views:
-        wanted = f" with V >= {views} views" if views > 1 else ""
-        raise ValueError(f"Expected `{name}` of shape (V, N, dim){wanted}, but got {tuple(value.shape)}.")
+        dim = {"z": "P", "latent": "d"}.get(name, "D")
+        wanted = f"(V, N, {dim}) with V >= {views} views" if views > 1 else f"(V, N, {dim}) or (N, {dim})"
+        raise ValueError(f"Expected `{name}` of shape {wanted}, but got {tuple(value.shape)}.")
     return value.transpose(0, 1)
+
+
+def first_view(name: str, value: Tensor) -> Tensor:
+    """Return the first view (N, D) of `value` (V, N, D) or (N, D). Raise a ValueError for other shapes."""
+    return by_sample(name, value)[:, 0]
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.augmentation_channel import policy_entropy
 from lightning_ssl_geometry.papers import CRL_TAC
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import POLICY_ENTROPY, Chart, Picture, Quantity
 
 _filled = partial(
@@ -92,10 +93,10 @@ class NonEmptyProbability(Diagnostic):
         """Add `image` (N, C, H, W) and `log_policy` (N, K), the log-probabilities of the K members of `family`."""
         filled = ~family.empty(image)  # (N, K)
         shaped("N, K", dict(zip("NK", filled.shape, strict=True)), log_policy=log_policy)
-        self.learned += (_probability(log_policy) * filled).sum()
-        self.uniform += filled.double().mean(1).sum()
+        self.learned += (_probability(log_policy) * in_float64(filled)).sum()
+        self.uniform += in_float64(filled).mean(1).sum()
         self.samples += len(filled)
-        self.blank += (~filled.any(1)).sum()
+        self.blank += in_float64(~filled.any(1)).sum()
 
     def compute(self) -> dict[str, Tensor]:
         self.require(self.samples, "images")
@@ -135,7 +136,7 @@ class PolicyEntropy(Diagnostic):
 
     def update(self, log_policy: Tensor) -> None:
         """Add `log_policy` (N, K), the log-probabilities of K augmentations for N images."""
-        self.total += policy_entropy(log_policy).sum(dtype=torch.float64)
+        self.total += in_float64(policy_entropy(log_policy)).sum()
         self.samples += len(log_policy)
 
     def compute(self) -> Tensor:
@@ -174,7 +175,7 @@ class PolicyMaps(SampledRows):
         at_least(2, count=count)
         super().__init__(("image", "probability"), count, seed)
 
-    def update(self, image: Tensor, log_policy: Tensor, family: _Family, index: Tensor) -> None:
+    def update(self, image: Tensor, log_policy: Tensor, family: _Family, index: Tensor | None = None) -> None:
         """Add `image` (N, C, H, W), `index` (N,) and `log_policy` (N, K) for the K members of `family`."""
         if family.grid is None:
             raise ValueError(f"Expected `family` with a grid of its members, but got {type(family).__name__}.")
@@ -183,7 +184,7 @@ class PolicyMaps(SampledRows):
 
     def compute(self) -> dict[str, Tensor]:
         rows = self.rows()
-        return {"image": rows["image"].double().mean(1), "probability": rows["probability"]}
+        return {"image": in_float64(rows["image"]).mean(1), "probability": rows["probability"]}
 
 
 class PairSimilarity(SampledRows):
@@ -222,7 +223,7 @@ class PairSimilarity(SampledRows):
         at_least(2, quantiles=quantiles)
         self.quantiles = quantiles
 
-    def update(self, z_image: Tensor, index: Tensor) -> None:
+    def update(self, z_image: Tensor, index: Tensor | None = None) -> None:
         """Add `z_image` (N, P), the embeddings of N images, and `index` (N,), the images' indices in the data set."""
         shaped("N, P", z_image=z_image)
         self.offer(index, z=z_image)
@@ -269,7 +270,7 @@ class EmbeddingVectors(SampledRows):
         super().__init__(("z", "label"), count, seed)
         self.has_label = False
 
-    def update(self, z_image: Tensor, index: Tensor, label: Tensor | None = None) -> None:
+    def update(self, z_image: Tensor, index: Tensor | None = None, label: Tensor | None = None) -> None:
         """Add `z_image` (N, P), the embeddings of N images, `index` (N,) and, if known, `label` (N,)."""
         if len(self.key) and self.has_label != (label is not None):
             raise ValueError("Expected `label` in every batch or in none, but got both.")
@@ -283,4 +284,4 @@ class EmbeddingVectors(SampledRows):
 
 
 def _probability(log_policy: Tensor) -> Tensor:
-    return log_policy.double().softmax(1)  # sums to 1 also for a coarse dtype
+    return in_float64(log_policy).softmax(1)  # sums to 1 also for a coarse dtype

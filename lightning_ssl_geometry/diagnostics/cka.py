@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
-from lightning_ssl_geometry.diagnostics.accumulate import ComparedRows
+from lightning_ssl_geometry.diagnostics.accumulate import ComparedRows, first_view
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.cka import linear_cka
 from lightning_ssl_geometry.papers import KORNBLITH
+from lightning_ssl_geometry.precision import float64_device
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _similarity = partial(
@@ -71,15 +72,17 @@ class CKADrift(ComparedRows):
             self.quantities = wide  # type: ignore[misc]
         self.unbiased = unbiased
 
-    def update(self, h: Tensor, index: Tensor) -> None:
+    def update(self, h: Tensor, index: Tensor | None = None) -> None:
         """Add `h` (V, N, D) or (N, D) for V views of N samples, and `index` (N,), their indices in the data set."""
-        self.offer(index, h=h[0] if h.ndim == 3 else h, sample=index)
+        h = first_view("h", h)
+        index = self.numbers.of(index, h)
+        self.keep(index, h=h, sample=index)
 
     def compute(self) -> dict[str, Tensor]:
         now = {name: column.detach().cpu() for name, column in self.rows().items()}
         found = {name: self._similarity(self.earlier(name, now["sample"]), now) for name in ("first", "last")}
         self.remember(**now)
-        return {name: value.to(self.device) for name, value in found.items()}
+        return {name: value.to(float64_device(self.device)) for name, value in found.items()}
 
     def _similarity(self, then: dict[str, Tensor] | None, now: dict[str, Tensor]) -> Tensor:
         if then is None:

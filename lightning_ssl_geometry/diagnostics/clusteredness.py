@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
 from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
 from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.functional.clusteredness import ClusterScores, clusteredness, uniform_uniformity
 from lightning_ssl_geometry.functional.hypersphere import gaussian_potential
 from lightning_ssl_geometry.papers import CALDER_LEE
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _SCORE = Quantity(
@@ -106,13 +108,14 @@ class Clusteredness(SampledRows):
         self.t = t
         self.n_init = n_init
 
-    def update(self, z: Tensor, index: Tensor, label: Tensor) -> None:
+    @by_position("label")
+    def update(self, z: Tensor, index: Tensor | None = None, *, label: Tensor) -> None:
         """Add `z` (V, N, P) or (N, P) for V views of N samples, `index` (N,) and `label` (N,)."""
-        self.offer(index, z=by_sample("z", z[None] if z.ndim == 2 else z), label=label)
+        self.offer(index, z=by_sample("z", z), label=label)
 
     def compute(self) -> dict[str, Tensor]:
         rows = self.rows()
-        views, label = rows["z"].double().transpose(0, 1), rows["label"]
+        views, label = in_float64(rows["z"]).transpose(0, 1), rows["label"]
         unit = directions(self, views)
         scores = torch.stack([self._scores(*pair, label) for pair in zip(views, unit, strict=True)]).mean(0)
         uniformity = torch.stack([gaussian_potential(z, self.t).log() for z in unit]).mean()

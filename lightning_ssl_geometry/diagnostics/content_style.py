@@ -25,6 +25,7 @@ from lightning_ssl_geometry.functional.info_nce.terms import ONE_SIDED, alignmen
 from lightning_ssl_geometry.introspection import submodule
 from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 from lightning_ssl_geometry.papers import RUSAK
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _ALL = ("rotation", "scale", "translation", "permutation")
@@ -112,7 +113,7 @@ class GradientSpectrum(Moments):
         """Add `h` (V, N, D) for V >= 2 views of N samples. Only the first two views are used."""
         views = by_sample("h", h, views=2)
         super().update(views[:, 0])
-        difference = views[:, 0].double() - views[:, 1].double()
+        difference = in_float64(views[:, 0]) - in_float64(views[:, 1])
         change = difference.T @ difference
         self.change = change if not self.change.numel() else self.change + change
 
@@ -184,6 +185,8 @@ class LossTerms(SampledEmbeddings):
         ),
     }
 
+    views = 2
+
     @by_position(
         *("temperature", "normalize", "similarity", "positive_in_denominator", "include_self", "contrast_size", "seed")
     )
@@ -199,7 +202,7 @@ class LossTerms(SampledEmbeddings):
         self.temperature, self.form = _one_sided(loss, old)
 
     def compute(self) -> dict[str, Tensor]:
-        z = self.pairs().double()
+        z = in_float64(self.pairs())
         z1, z2 = directions(self, z) if self.form.normalize else z
         terms = alignment_uniformity_terms(z1, z2, temperature=self.temperature, form=self.form)
         return {name: term.mean() for name, term in terms._asdict().items()}
@@ -318,7 +321,7 @@ class OutputWeights(Diagnostic):
         weight = _named(encoder, self.layer)
         if self.split is not None and self.split >= len(weight):
             raise ValueError(f"Expected `split` < {len(weight)}, the outputs of {self.layer!r}, but got {self.split}.")
-        self.weight = weight.detach().double().abs().flatten(1).mean(dim=1)
+        self.weight = in_float64(weight.detach()).abs().flatten(1).mean(dim=1)
 
     def compute(self) -> dict[str, Tensor]:
         if self.weight is None:

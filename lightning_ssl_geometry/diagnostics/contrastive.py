@@ -113,6 +113,8 @@ class UpperBound(SampledEmbeddings):
         ),
     }
 
+    views = 2
+
     def __init__(self, temperature: float = 0.5, contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__(contrast_size, seed)
         positive(temperature=temperature)

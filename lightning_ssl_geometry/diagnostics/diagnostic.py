@@ -3,7 +3,7 @@
 __all__ = ["Diagnostic", "Standing", "preferred"]
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +11,12 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.card import card_html
+from lightning_ssl_geometry.diagnostics.drawing import draw
+from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
+from lightning_ssl_geometry.precision import keeping_float64
 from lightning_ssl_geometry.quantity import Quantity
+
+_Results = Tensor | Mapping[str, Tensor]
 
 
 class Diagnostic(Metric):
@@ -30,6 +35,7 @@ class Diagnostic(Metric):
     section: ClassVar[str] = "other"
     quantities: ClassVar[Mapping[str, Quantity]] = {}
     prefers: ClassVar[Mapping[str, str] | None] = None
+    _forwards = False  # `forward` calls `reset`, but the samples go on
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -55,11 +61,49 @@ class Diagnostic(Metric):
                 f"Expected {type(self).__name__} to have observed {wanted}, but got {int(count) or 'none'}."
             )
 
+    def forward(self, *observed: Any, **named: Any) -> Any:
+        """Call `update` with a batch. Return what `compute` returns for this batch alone."""
+        self._forwards = True
+        try:
+            return super().forward(*observed, **named)
+        finally:
+            self._forwards = False
+
     def reset(self) -> None:
         super().reset()
-        for held in vars(self).values():
-            if isinstance(held, Standing):
-                held.forget()
+        if not self._forwards:
+            for held in vars(self).values():
+                if isinstance(held, Standing | RowNumbers):
+                    held.forget()
+
+    def plot(self, val: _Results | Sequence[_Results] | None = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw results with matplotlib, and return the figure and its Axes, or an array of Axes if there are several.
+
+        Scalars on one chart share an Axes, and vectors are lines. The titles and axes come from `quantities`.
+
+        Args:
+            val: A result of `compute` or of a call, or a sequence of them in the order of time. None: `compute()`.
+            ax: An Axes, or an array of as many Axes as the results need. None: a new figure.
+
+        Raises:
+            ValueError: If the number of Axes is wrong, or no result can be drawn.
+        """
+        given = self.compute() if val is None else val
+        results = list(given) if isinstance(given, Sequence) else [given]
+        return draw(self, [each if isinstance(each, Mapping) else {"": each} for each in results], ax)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
+        return super()._apply(keeping_float64(fn), exclude_state)
+
+    def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
+        # `forward` and `merge_state` add states. The size of a sum is 0 before its first rows.
+        for name, theirs in incoming_state.items():
+            own = getattr(self, name)
+            if isinstance(theirs, Tensor) and not theirs.numel():
+                incoming_state[name] = torch.zeros_like(own)
+            elif isinstance(own, Tensor) and not own.numel():
+                setattr(self, name, torch.zeros_like(theirs))
+        super()._reduce_states(incoming_state)
 
     def _repr_html_(self) -> str:
         return card_html(self)

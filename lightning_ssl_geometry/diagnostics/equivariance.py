@@ -24,6 +24,7 @@ from lightning_ssl_geometry.functional.groups.equivariance import (
 )
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.papers import SESN
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.settings import passed_on
 
@@ -192,15 +193,12 @@ class InvarianceError(Diagnostic):
         floating(image=image)
         if not len(image):  # all samples of this rank are repeats
             return
-        fill = _fill(self.fill)
+        moved_image = partial(transformed, image, self.group, circular=self.circular, fill=_fill(self.fill))
         with evaluating(encoder), torch.no_grad():
             h = _encoded(encoder, image.clone())  # the first layer may change its input
-            eps, h = rounding_eps(h.dtype), h.double()
+            eps, h = rounding_eps(h.dtype), in_float64(h)
             moved = [
-                (_encoded(encoder, transformed(image, self.group, element, circular=self.circular, fill=fill)) - h)
-                .square()
-                .sum()
-                for element in self.elements
+                (in_float64(_encoded(encoder, moved_image(element))) - h).square().sum() for element in self.elements
             ]
         self.rows = self.rows + len(h)
         self.total = h.sum(0) if not self.total.numel() else self.total + h.sum(0)

@@ -105,8 +105,11 @@ class LossGap(SampledRows):
         self.group, self.scales, self.stride = group, scales, stride
         self.temperature, self.fill = temperature, fill
 
-    def update(self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor) -> None:
+    def update(
+        self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor | None = None
+    ) -> None:
         """Add `image` (N, C, H, W), `index` (N,) and the networks. `projector` maps features (N, D) to embeddings."""
+        index = self.numbers.of(index, image)
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
             maps, group = self._maps(feature_extractor, image)
             u = counter_uniform(self.seed, _STREAM, index, size=6)
@@ -116,7 +119,7 @@ class LossGap(SampledRows):
                 for x, place in zip(acted, moved, strict=True)
             ]
         augmented, homomorphic = (torch.stack(views, 1).float() for views in zip(*embedded, strict=True))
-        self.offer(index, augmented=augmented, homomorphic=homomorphic)
+        self.keep(index, augmented=augmented, homomorphic=homomorphic)
 
     def compute(self) -> dict[str, Tensor]:
         rows = self.rows()

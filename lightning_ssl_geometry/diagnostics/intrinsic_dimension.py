@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import inside
-from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, first_view
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.intrinsic_dimension import (
@@ -18,6 +18,7 @@ from lightning_ssl_geometry.functional.intrinsic_dimension import (
     neighbor_distances,
 )
 from lightning_ssl_geometry.papers import FACCO, LEVINA
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _CHART = Chart("intrinsic_dimension", "Intrinsic dimension", "dimensions")
@@ -79,10 +80,10 @@ class IntrinsicDimension(SampledRows):
         self.neighbors = neighbors
         self.discard = discard
 
-    def update(self, h: Tensor, index: Tensor) -> None:
+    def update(self, h: Tensor, index: Tensor | None = None) -> None:
         """Add `h` (V, N, D) or (N, D) for V views of N samples, and `index` (N,), their indices in the data set."""
         # the views of one sample would be its nearest neighbours
-        self.offer(index, h=h[0] if h.ndim == 3 else h)
+        self.offer(index, h=first_view("h", h))
 
     def compute(self) -> dict[str, Tensor]:
         h = self.rows()["h"]
@@ -110,7 +111,7 @@ class IntrinsicDimension(SampledRows):
 
 def _distinct(h: Tensor) -> Tensor:
     """Return the rows of `h` (N, D) without repeats. Rows that are equal up to rounding in float32 are repeats."""
-    h = h.double()
+    h = in_float64(h)
     lost = _lost(h)
     order, first = torch.arange(len(h), device=h.device), []
     for rows in order.split(_ROWS):
@@ -121,4 +122,4 @@ def _distinct(h: Tensor) -> Tensor:
 
 def _lost(h: Tensor) -> Tensor:
     # below this distance, float32 cannot tell two rows apart
-    return 1e-6 * h.double().abs().amax(dim=1)
+    return 1e-6 * in_float64(h).abs().amax(dim=1)

@@ -13,8 +13,10 @@ from torch.nn.functional import normalize as unit_rows
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import shaped
-from lightning_ssl_geometry.diagnostics.accumulate import evaluating
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.diagnostics.accumulate import evaluating, first_view
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
+from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.latent_r2 import moments_r2, row_moments
 from lightning_ssl_geometry.introspection import layer_outputs
@@ -120,18 +122,21 @@ class LatentR2(Diagnostic):
         self.layers = None if layers is None else list(layers)
         self.normalize = normalize
         self.seed = seed
+        self.numbers = RowNumbers()
         self.layer_names: tuple[str, ...] = ()
         self._places: dict[str, str] = {}
         self._widths: tuple[int, ...] = ()
         self._content = torch.zeros(0, dtype=torch.bool)
         self.add_sums("moments", shape=(2, 0))
 
+    @by_position("encoder", "projector")
     def update(
         self,
         image: Tensor,
         latent: Tensor,
         content: Tensor,
-        index: Tensor,
+        index: Tensor | None = None,
+        *,
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
@@ -140,7 +145,9 @@ class LatentR2(Diagnostic):
         `latent` (V, N, d) holds the d latents of V views. The latents of the first view generated the images. `content`
         (d,) is true for content latents. `encoder` maps images to h, and `projector` maps h to z.
         """
+        latent = first_view("latent", latent)
         check_content(latent, content, len(image))
+        index = self.numbers.of(index, image)
         shaped("N,", {"N": len(image)}, index=index)
         if self.moments.numel() and not torch.equal(content.cpu(), self._content):
             raise ValueError("Expected `content` to be the same in every update, but got another.")
@@ -148,7 +155,7 @@ class LatentR2(Diagnostic):
         network = nn.Sequential(OrderedDict(parts))
         with evaluating(network), torch.no_grad():
             features = self._features(network, image)
-        fit, z = fitted_half(self.seed, index), latent[0]
+        fit, z = fitted_half(self.seed, index), latent
         sums = [torch.cat([row_moments(h[half], z[half]).flatten() for h in features.values()]) for half in (fit, ~fit)]
         if not self.moments.numel():
             self.layer_names, self._content = tuple(features), content.cpu()
@@ -194,9 +201,9 @@ def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
 
 
 def check_content(latent: Tensor, content: Tensor, n: int) -> None:
-    """Raise a ValueError unless `latent` has the shape (V, n, d) and `content` holds d booleans."""
-    shaped("V, N, d", {"N": n}, latent=latent)
-    shaped("d,", {"d": latent.shape[2]}, content=content)
+    """Raise a ValueError unless `latent` has the shape (n, d) and `content` holds d booleans."""
+    shaped("N, d", {"N": n}, latent=latent)
+    shaped("d,", {"d": latent.shape[1]}, content=content)
     if content.dtype != torch.bool:
         raise ValueError(f"Expected `content` of booleans, but got {content.dtype}.")
 

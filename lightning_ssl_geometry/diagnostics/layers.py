@@ -36,12 +36,13 @@ class LayerSample(SampledRows):
         super().__init__(("sample", "label", *(f"layer_{k}" for k in range(num_layers))), contrast_size, seed)
         self.num_layers = num_layers
 
-    def update(self, layers: Sequence[Tensor], index: Tensor, label: Tensor | None = None) -> None:
+    def update(self, layers: Sequence[Tensor], index: Tensor | None = None, label: Tensor | None = None) -> None:
         """Add one output (N, D_l) for each layer l, `index` (N,) and, if known, `label` (N,)."""
         if len(layers) != self.num_layers:
             raise ValueError(f"Expected `layers` of {self.num_layers} tensors, but got {len(layers)}.")
         columns = {f"layer_{k}": layer for k, layer in enumerate(layers)}
-        self.offer(index, sample=index, **({} if label is None else {"label": label}), **columns)
+        index = self.numbers.of(index, layers[0])
+        self.keep(index, sample=index, **({} if label is None else {"label": label}), **columns)
 
     def compute(self) -> dict[str, Tensor]:
         return self.rows()

@@ -14,6 +14,7 @@ from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.lidar import scatter_lidar
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.papers import LIDAR
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
 
@@ -76,7 +77,7 @@ class LiDAR(Diagnostic):
         by_sample("h", h, views=2)  # checks the shape
         if len(h) != self.views and self.views:
             raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
-        eps, h, self.views = rounding_eps(h.dtype), h.double(), len(h)
+        eps, h, self.views = rounding_eps(h.dtype), in_float64(h), len(h)
         mean = h.mean(0)
         rest = (h - mean).flatten(0, 1)
         if not self.outer.numel():

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchmetrics.functional import r2_score
 
 from lightning_ssl_geometry.checks import at_least, floating, inside, one_of, shaped
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.tangent import is_linear_projector, isotropic, projector_weight
 from lightning_ssl_geometry.functional.groups.lie import LieOrder, lie_generator, lie_strength
@@ -19,6 +20,7 @@ from lightning_ssl_geometry.functional.groups.rotation import covariance_rank, r
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.functional.tangent import column_space, null_space_fraction
 from lightning_ssl_geometry.papers import COSENTINO
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 from lightning_ssl_geometry.random import counter_hash, counter_uniform
 
@@ -137,24 +139,28 @@ class LieGenerator(SampledRows):
         self.encoder = Standing()
         self.projector = Standing()
 
-    def update(self, image: Tensor, index: Tensor, encoder: nn.Module, projector: nn.Module | None = None) -> None:
+    @by_position("encoder", "projector")
+    def update(
+        self, image: Tensor, index: Tensor | None = None, *, encoder: nn.Module, projector: nn.Module | None = None
+    ) -> None:
         """Add `image` (N, C, H, W), `index` (N,), the images' indices in the data set, and the networks."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)
         if projector is not None:
             self.projector.hold(projector)
-        self.offer(index, image=image, position=index)
+        index = self.numbers.of(index, image)
+        self.keep(index, image=image, position=index)
 
     def compute(self) -> dict[str, Tensor]:
         rows = self.rows()
         self.require(len(rows["position"]), "samples", least=4)
-        strength = 2 * counter_uniform(self.seed, _STRENGTH, rows["position"], size=1)[:, 0].double() - 1
+        strength = 2 * in_float64(counter_uniform(self.seed, _STRENGTH, rows["position"], size=1)[:, 0]) - 1
         h1, h2 = self._pairs(rows["image"], strength)
         half = len(h1) // 2
         basis = self._basis(torch.cat([h1[:half], h2[:half]]))
         h1, h2 = h1 @ basis, h2 @ basis
-        shuffle = counter_hash(self.seed, _SHUFFLE, rows["position"][:half]).argsort()
+        shuffle = counter_hash(self.seed, _SHUFFLE, rows["position"][:half]).argsort().to(strength.device)
         found, generators = {}, []
         for name, drawn in (("r2", strength[:half]), ("r2_shuffled", strength[:half][shuffle])):
             g = lie_generator(h1[:half], h2[:half], drawn, order=self.order, ridge=self.ridge)
@@ -170,7 +176,7 @@ class LieGenerator(SampledRows):
                 _encoded(encoder, self.transform(x, self.max_strength * epsilon.to(x)))
                 for x, epsilon in zip(image.split(_CHUNK), strength.split(_CHUNK), strict=True)
             ]
-            return _encoded(encoder, image).double(), torch.cat(transformed).double()
+            return in_float64(_encoded(encoder, image)), in_float64(torch.cat(transformed))
 
     def _basis(self, h: Tensor) -> Tensor:
         if self.dimensions is None:
@@ -261,12 +267,14 @@ class RotationRank(SampledRows):
         self.mode: RankMode = mode
         self.encoder = Standing()
 
-    def update(self, image: Tensor, index: Tensor, encoder: nn.Module) -> None:
+    @by_position("encoder")
+    def update(self, image: Tensor, index: Tensor | None = None, *, encoder: nn.Module) -> None:
         """Add `image` (N, C, H, W), `index` (N,), the images' indices in the data set, and the encoder."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
         self.encoder.hold(encoder)
-        self.offer(index, image=image, position=index)
+        index = self.numbers.of(index, image)
+        self.keep(index, image=image, position=index)
 
     def compute(self) -> dict[str, Tensor]:
         rows, encoder = self.rows(), self.encoder.module()
@@ -276,7 +284,7 @@ class RotationRank(SampledRows):
                 torch.stack([self._ranks(encoder, x, angle * u) for angle in self.ranges])
                 for x, u in zip(rows["image"], fraction, strict=True)
             ]
-        pixels, h = torch.stack(ranks).double().mean(0).T
+        pixels, h = in_float64(torch.stack(ranks)).mean(0).T
         return {"angles": pixels.new_tensor(self.ranges), "pixels": pixels, "h": h}
 
     def _ranks(self, encoder: nn.Module, image: Tensor, angle: Tensor) -> Tensor:

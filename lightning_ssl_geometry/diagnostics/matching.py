@@ -9,12 +9,16 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.diagnostics.accumulate import first_view
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.latents import check_content, fitted_half, r2_or_nan
+from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.latent_r2 import row_moments
 from lightning_ssl_geometry.functional.matching import best_match, moments_correlation
 from lightning_ssl_geometry.papers import RUSAK, ZIMMERMANN
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _MCC = Chart("mcc", "Outputs as latents (MCC)", "mean correlation")
@@ -80,10 +84,10 @@ class MeanCorrelationCoefficient(Diagnostic):
 
     def update(self, z: Tensor, latent: Tensor, content: Tensor) -> None:
         """Add `z` (V, N, P), `latent` (V, N, d), and the bool mask `content` (d,) of content latents."""
-        shaped("V, N, P", z=z)
-        check_content(latent, content, z.shape[1])
+        z, latent = first_view("z", z), first_view("latent", latent)
+        check_content(latent, content, len(z))
         self._content = content
-        moments = row_moments(z[0], latent[0])
+        moments = row_moments(z, latent)
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
@@ -169,19 +173,24 @@ class TemperatureOrder(Diagnostic):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self.seed = seed
+        self.numbers = RowNumbers()
         self._content = torch.zeros(0, dtype=torch.bool)
         self._temperature = torch.zeros(0)
         self.add_sums("moments", shape=(2, 0, 0))
 
-    def update(self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor, temperature: Tensor) -> None:
+    @by_position("temperature")
+    def update(
+        self, z: Tensor, latent: Tensor, content: Tensor, index: Tensor | None = None, *, temperature: Tensor
+    ) -> None:
         """Add `z` (V, N, P), `latent` (V, N, d), `content` (d,), `index` (N,) and `temperature` (P,)."""
-        shaped("V, N, P", z=z)
-        check_content(latent, content, z.shape[1])
-        shaped("N,", {"N": z.shape[1]}, index=index)
-        shaped("P,", {"P": z.shape[2]}, temperature=temperature)
+        z, latent = first_view("z", z), first_view("latent", latent)
+        check_content(latent, content, len(z))
+        index = self.numbers.of(index, z)
+        shaped("N,", {"N": len(z)}, index=index)
+        shaped("P,", {"P": z.shape[1]}, temperature=temperature)
         self._content, self._temperature = content, temperature.detach().clone()
         fit = fitted_half(self.seed, index)
-        moments = torch.stack([row_moments(latent[0, half], z[0, half]) for half in (fit, ~fit)])
+        moments = torch.stack([row_moments(latent[half], z[half]) for half in (fit, ~fit)])
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:
@@ -194,7 +203,7 @@ class TemperatureOrder(Diagnostic):
         kinds = [here[0] > here[1], here[1] >= here[0]]
         shares = [self._explained(first, second, kind) for kind in (self._content, ~self._content)]
         tau_c, tau_s = (self._temperature.to(kind.device)[kind] for kind in kinds)
-        below = (tau_c[:, None] < tau_s).double() + (tau_c[:, None] == tau_s).double() / 2
+        below = in_float64(tau_c[:, None] < tau_s) + in_float64(tau_c[:, None] == tau_s) / 2
         return {
             "auc": below.mean(),
             "content_share": shares[0][kinds[0]].mean(),

@@ -11,11 +11,13 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
 from lightning_ssl_geometry.papers import COSENTINO
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _quantity = partial(Quantity, paper=COSENTINO, invariances=("rotation", "scale", "permutation"))
@@ -96,7 +98,7 @@ class HardestNegativeDistance(SampledRows):
         at_least(1, bins=bins)
         self.bins = bins
 
-    def update(self, h: Tensor, z: Tensor, index: Tensor) -> None:
+    def update(self, h: Tensor, z: Tensor, index: Tensor | None = None) -> None:
         """Add `h` (V, N, D) and `z` (V, N, P) for V >= 2 views of N samples, and `index` (N,)."""
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
@@ -156,7 +158,10 @@ class LabelAgreement(SampledRows):
         super().__init__(("z", "label", "coarse_label"), contrast_size, seed)
         self.has_coarse = False
 
-    def update(self, z: Tensor, index: Tensor, label: Tensor, coarse_label: Tensor | None = None) -> None:
+    @by_position("label", "coarse_label")
+    def update(
+        self, z: Tensor, index: Tensor | None = None, *, label: Tensor, coarse_label: Tensor | None = None
+    ) -> None:
         """Add `z` (V, N, P) for V >= 2 views, `index` (N,), `label` (N,) and, optionally, `coarse_label` (N,)."""
         if len(self.key) and self.has_coarse != (coarse_label is not None):
             raise ValueError("Expected `coarse_label` in every batch or in none, but got both.")
@@ -188,5 +193,5 @@ def has_neighbors(metric: Metric, z: Tensor) -> bool:
 
 def all_alike(z: Tensor) -> bool:
     """Return whether all rows of z (N, V, P) are equal up to rounding in float32."""
-    rows = z.flatten(0, 1).double()
+    rows = in_float64(z.flatten(0, 1))
     return bool((rows - rows[0]).abs().max() <= 1e-6 * rows[0].abs().max())

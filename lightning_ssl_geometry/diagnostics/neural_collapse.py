@@ -124,6 +124,7 @@ def _merged(
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     seen, which = torch.cat(classes).unique(return_inverse=True)
     added = [
-        rows.new_zeros(len(seen), *rows.shape[1:]).index_add_(0, which, rows) for rows in map(torch.cat, (count, total))
+        rows.new_zeros(len(seen), *rows.shape[1:]).index_add_(0, which.to(rows.device), rows)
+        for rows in map(torch.cat, (count, total))
     ]
     return [seen], [added[0]], [added[1]]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import at_least, one_of, positive
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import ComparedRows, Standing, evaluating
 from lightning_ssl_geometry.functional.neural_kernel.alignment import (
     class_blocks,
@@ -19,6 +20,7 @@ from lightning_ssl_geometry.functional.neural_kernel.alignment import (
 )
 from lightning_ssl_geometry.functional.neural_kernel.kernel import neural_kernel_trace
 from lightning_ssl_geometry.papers import CALDER_LEE, CORTES, FORT
+from lightning_ssl_geometry.precision import float64_device, in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _quantity = partial(Quantity, paper=CALDER_LEE, where="Eq. 12", invariances=("permutation",))
@@ -149,10 +151,12 @@ class NeuralKernel(ComparedRows):
         self.has_label = False
         self._of: weakref.ref[nn.Module] | None = None  # the encoder of the earlier readouts
 
+    @by_position("encoder", "projector", "label", "h_image")
     def update(
         self,
         image: Tensor,
-        index: Tensor,
+        index: Tensor | None = None,
+        *,
         encoder: nn.Module,
         projector: nn.Module | None = None,
         label: Tensor | None = None,
@@ -172,14 +176,16 @@ class NeuralKernel(ComparedRows):
             self.begin_anew()
         if self.output == "z" and projector is not None:
             self.projector.hold(projector)
-        self.offer(index, image=image, sample=index, **({} if label is None else {"label": label}))
+        index = self.numbers.of(index, image)
+        self.keep(index, image=image, sample=index, **({} if label is None else {"label": label}))
 
     def compute(self) -> dict[str, Tensor]:
         rows = self.rows()
         kernel = self._kernel(rows["image"])
-        found = _spectrum(kernel.double()) | (_of_classes(kernel, rows["label"]) if "label" in rows else {})
-        found["drift"] = self._drift(kernel.detach().double().cpu(), rows["sample"]).to(kernel.device)
-        self.remember(kernel=kernel.double(), sample=rows["sample"])
+        exact = in_float64(kernel.detach())
+        found = _spectrum(exact) | (_of_classes(kernel, rows["label"]) if "label" in rows else {})
+        found["drift"] = self._drift(exact.cpu(), rows["sample"]).to(exact.device)
+        self.remember(kernel=exact, sample=rows["sample"])
         return found
 
     def _kernel(self, image: Tensor) -> Tensor:
@@ -225,11 +231,12 @@ def _spectrum(kernel: Tensor) -> dict[str, Tensor]:
 
 
 def _of_classes(kernel: Tensor, label: Tensor) -> dict[str, Tensor]:
-    nan = torch.full((), torch.nan, dtype=torch.float64, device=kernel.device)
+    nan = torch.full((), torch.nan, dtype=torch.float64, device=float64_device(kernel.device))
     alignment = kernel_target_alignment(kernel, label) if len(label.unique()) > 1 else nan
     if (moved := kernel.diagonal() > 0).sum() >= 2:
         kernel, label = kernel[moved][:, moved], label[moved]
     cosine = normalized_kernel(kernel)
+    label = label.to(cosine.device)
     same = label[:, None] == label
     apart, pairs = ~same, same & ~torch.eye(len(label), dtype=torch.bool, device=label.device)
     several = bool(apart.any())

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import at_least
-from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, by_sample, evaluating
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, by_sample, evaluating, first_view
 from lightning_ssl_geometry.diagnostics.tangent import displacements, isotropic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.piecewise_affine import affine_map, linear_regions, unexplained_squares
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.papers import COSENTINO
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _UNEXPLAINED = Chart("local_unexplained_variance", "Unexplained variance, per linear region", "share")
@@ -38,7 +40,7 @@ class _AroundSamples(SampledRows):
         super().__init__(columns, contrast_size, seed)
         self.projector = Standing()
 
-    def observe(self, projector: nn.Module, index: Tensor, **columns: Tensor) -> None:
+    def observe(self, projector: nn.Module, index: Tensor | None, **columns: Tensor) -> None:
         self.projector.hold(projector)
         self.offer(index, **columns)
 
@@ -53,9 +55,10 @@ class _AroundRepresentations(_AroundSamples):
     def __init__(self, contrast_size: int, seed: int) -> None:
         super().__init__(("h",), contrast_size, seed)
 
-    def update(self, h: Tensor, index: Tensor, projector: nn.Module) -> None:
+    @by_position("projector")
+    def update(self, h: Tensor, index: Tensor | None = None, *, projector: nn.Module) -> None:
         """Add `h` (V, N, D), `index` (N,) and the projector. Only the first of the V views is used."""
-        self.observe(projector, index, h=by_sample("h", h)[:, 0])
+        self.observe(projector, index, h=first_view("h", h))
 
 
 class JacobianRank(_AroundRepresentations):
@@ -105,8 +108,8 @@ class JacobianRank(_AroundRepresentations):
         (h, known), projector = self.known("h"), self.projector.module()
         with evaluating(projector):
             maps = (affine_map(projector, rows)[0] for rows in h.split(_CHUNK))
-            sigma = torch.cat([torch.linalg.svdvals(weight.double()) for weight in maps])
-        rank = singular_values_rank(sigma, self.tau, mode=self.mode).double()
+            sigma = torch.cat([torch.linalg.svdvals(in_float64(weight)) for weight in maps])
+        rank = in_float64(singular_values_rank(sigma, self.tau, mode=self.mode))
         return {"rank": known * rank.mean(), "singular_values": known * sigma.mean(0)}
 
 
@@ -150,7 +153,7 @@ class LinearRegions(_AroundRepresentations):
     def compute(self) -> dict[str, Tensor]:
         (h, known), projector = self.known("h"), self.projector.module()
         with evaluating(projector):
-            visited = known * (linear_regions(projector, h).max().double() + 1)
+            visited = known * (in_float64(linear_regions(projector, h).max()) + 1)
         return {"visited": visited, "fraction": visited / len(h)}
 
 
@@ -215,7 +218,8 @@ class LocalUnexplainedVariance(_AroundSamples):
         self.mode: RankMode = mode
         self.samples = samples
 
-    def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
+    @by_position("projector")
+    def update(self, h: Tensor, z: Tensor, index: Tensor | None = None, *, projector: nn.Module) -> None:
         """Add `h` (V, N, D) and `z` (V, N, P) for V >= 2 views of N samples, `index` (N,) and the projector."""
         self.observe(projector, index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
 
@@ -235,5 +239,5 @@ class LocalUnexplainedVariance(_AroundSamples):
                 parts.append(unexplained_squares(away, weight, [None, self.tau], mode=self.mode))
         squares, rank = (torch.cat(part, 1) for part in zip(*parts, strict=True))  # (2, samples)
         full, cut = squares.sum(1) / delta.square().sum()
-        full_isotropic, cut_isotropic = 1 - rank.double().mean(1) / delta.shape[1]
+        full_isotropic, cut_isotropic = 1 - in_float64(rank).mean(1) / delta.shape[1]
         return {"full": full, "full_isotropic": full_isotropic, "tau": cut, "tau_isotropic": cut_isotropic}

@@ -17,6 +17,7 @@ from lightning_ssl_geometry.functional.spectrum import (
     singular_values_rank,
 )
 from lightning_ssl_geometry.papers import COSENTINO, RANKME
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _rank = partial(
@@ -188,7 +189,7 @@ class ProjectorRank(Diagnostic):
 
     def compute(self) -> dict[str, Tensor]:
         self.require(len(self.weights), "a projector")
-        spectra = {name: self._spectrum(weight.double()) for name, weight in self.weights.items()}
+        spectra = {name: self._spectrum(in_float64(weight)) for name, weight in self.weights.items()}
         ranks = {
             f"rank{name}": rank_or_nan(singular_values_rank(sigma, self.tau, mode=self.mode), sigma)
             for name, sigma in spectra.items()

@@ -100,7 +100,7 @@ class Stationarity(SampledEmbeddings):
         super().__init__(contrast_size, seed)
         self.form = symmetric_form(loss, old)
 
-    def update(self, z: Tensor, index: Tensor) -> None:
+    def update(self, z: Tensor, index: Tensor | None = None) -> None:
         """Add `z` (V, N, P) for V >= 2 views of N samples, and `index` (N,), the samples' indices in the data set."""
         super().update(by_sample("z", z, views=2)[:, :2].transpose(0, 1), index)
 

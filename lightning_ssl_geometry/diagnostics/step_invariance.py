@@ -20,6 +20,7 @@ from lightning_ssl_geometry.functional.output_velocity import output_velocity, s
 from lightning_ssl_geometry.functional.variational.loss import first_variation
 from lightning_ssl_geometry.losses.variational import VariationalLoss
 from lightning_ssl_geometry.papers import CALDER_LEE
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _quantity = partial(Quantity, paper=CALDER_LEE, where="Theorem 4.2", bounds=(0.0, None), invariances=("permutation",))
@@ -85,13 +86,15 @@ class StepInvariance(SampledRows):
         self.encoder = Standing()
         self.projector = Standing()
 
+    @by_position("encoder", "projector")
     def update(
         self,
         image: Tensor,
         views: Sequence[Tensor],
         h: Tensor,
         h_image: Tensor,
-        index: Tensor,
+        index: Tensor | None = None,
+        *,
         encoder: nn.Module,
         projector: nn.Module | None = None,
     ) -> None:
@@ -119,8 +122,9 @@ class StepInvariance(SampledRows):
         with evaluating(embedding), torch.no_grad():
             represented = torch.cat([embedding.encoded(part.clone()) for part in x.split(_CHUNK)])
             shift = h.to(represented) - represented  # rounding, or the part of h that the encoder did not compute
-            image, *views = embedding.embedded(represented + shift).double().split(n)
+            image, *views = in_float64(embedding.embedded(represented + shift)).split(n)
             gradient = first_variation(views[0], views[1], **vars(self.form)).flatten(0, 1)  # n times the gradient
+            gradient = gradient.to(represented)
             pair = x[n : 3 * n], shift[n : 3 * n]
             at, *moved = output_velocity(embedding, pair, 2 * gradient, at=(x, shift), chunk_size=_CHUNK).split(n)
         if all_alike(image[:, None]):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledRows, Standing, by_sample
 from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
 from lightning_ssl_geometry.diagnostics.spectrum import rank_or_nan
@@ -24,6 +25,7 @@ from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negat
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.functional.tangent import column_space, share_outside
 from lightning_ssl_geometry.papers import COSENTINO
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _of_augmentations = partial(
@@ -212,7 +214,8 @@ class UnexplainedVariance(SampledRows):
         self.mode: RankMode = mode
         self.projector = Standing()
 
-    def update(self, h: Tensor, z: Tensor, index: Tensor, projector: nn.Module) -> None:
+    @by_position("projector")
+    def update(self, h: Tensor, z: Tensor, index: Tensor | None = None, *, projector: nn.Module) -> None:
         """Add `h` (V, N, D) and `z` (V, N, P) for V >= 2 views of N samples, `index` (N,) and the projector."""
         projector_weight(projector)  # checks that it is linear
         self.projector.hold(projector)
@@ -235,7 +238,7 @@ def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
     h* is the view, in `h` (N, V, D), of another sample with the most similar embedding in `z` (N, V, P). If all
     embeddings have one direction, all displacements are 0 or a value is not finite, warn and return NaN.
     """
-    h, z = h.double(), directions(metric, z)
+    h, z = in_float64(h), directions(metric, z)
     if not has_neighbors(metric, z):
         return torch.full_like(h[:, 1], torch.nan)
     index, view, _ = hardest_negative(z[:, 0], z[:, 1])

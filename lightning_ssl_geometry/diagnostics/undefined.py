@@ -7,6 +7,8 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.prints import rank_zero_warn
 
+from lightning_ssl_geometry.precision import float64_device, in_float64
+
 
 class UndefinedWarning(UserWarning):
     """A result is NaN because it is undefined for the observed data, such as the direction of a zero vector."""
@@ -20,7 +22,7 @@ def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor
         rank_zero_warn(f"{type(metric).__name__} is NaN: {reason}.", category=UndefinedWarning, stacklevel=3)
     if like is not None:
         return torch.full_like(like, torch.nan)
-    return torch.full((), torch.nan, dtype=torch.float64, device=metric.device)
+    return torch.full((), torch.nan, dtype=torch.float64, device=float64_device(metric.device))
 
 
 def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
@@ -28,7 +30,7 @@ def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
 
     If all rows are 0 or a value is not finite, return NaN and let `metric` warn about `name`.
     """
-    rows = rows.double()
+    rows = in_float64(rows)
     if not rows.isfinite().all():
         return undefined(metric, f"`{name}` is not finite", like=rows)
     if not rows.any():
@@ -38,7 +40,7 @@ def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
 
 def unit_directions(rows: Tensor) -> Tensor:
     """Scale rows (..., P) to unit length in float64, without overflow. A row of 0 stays 0."""
-    rows = rows.double()
+    rows = in_float64(rows)
     largest = rows.abs().amax(dim=-1, keepdim=True)
     rows = rows / largest.where(largest != 0, 1)
     length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least, finite, inside, rows, shaped
+from lightning_ssl_geometry.precision import in_float64
 
 
 def content_style_temperature(dim: int, content_dim: int, tau_c: float, tau_s: float = 1.0) -> Tensor:
@@ -80,7 +81,7 @@ def pair_covariances(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
     """
     shaped("N, d", x1=x1, x2=x2)
     rows(2, x1=x1)
-    x1, x2 = x1.double(), x2.double()
+    x1, x2 = in_float64(x1), in_float64(x2)
     centred, change = x1 - x1.mean(dim=0), x1 - x2
     return centred.T @ centred / len(x1), change.T @ change / len(x1)
 
@@ -106,7 +107,7 @@ def covariances_gradient_spectrum(marginal: Tensor, conditional: Tensor, weight:
     gradient = marginal - conditional
     if weight is not None:
         shaped("P, d", {"d": len(marginal)}, weight=weight)
-        gradient = weight.double() @ gradient
+        gradient = in_float64(weight) @ gradient
     return torch.linalg.svdvals(gradient)
 
 
@@ -186,4 +187,4 @@ def _covariances(marginal: Tensor, conditional: Tensor) -> tuple[Tensor, Tensor]
     shaped("d, d", {"d": len(marginal)}, marginal=marginal, conditional=conditional)
     rows(1, marginal=marginal)
     finite(marginal=marginal, conditional=conditional)
-    return marginal.double(), conditional.double()
+    return in_float64(marginal), in_float64(conditional)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.functional.rounding import rounding_floor
+from lightning_ssl_geometry.precision import in_float64
 
 
 class AlphaReQ(NamedTuple):
@@ -60,7 +61,7 @@ def alpha_req(
         shape = f"{tuple(h.shape)} of {h.dtype}"
         raise ValueError(f"Expected `h` of shape (N, D) or (V, N, D) and a float dtype, but got {shape}.")
     h = h.reshape(-1, h.shape[-1])
-    floor, h = rounding_floor(h), h.double()
+    floor, h = rounding_floor(h), in_float64(h)
     sigma = torch.linalg.svdvals(h - h.mean(0) if center else h)
     first, last = fit_range(min(len(h) - center, h.shape[1]), first, last)
     if not sigma[last - 1] > floor:
@@ -72,10 +73,10 @@ def alpha_req(
 def eigenvalues_alpha_req(eigenvalues: Tensor, first: int, last: int, *, weighted: bool = False) -> AlphaReQ:
     """Compute :func:`alpha_req` from `eigenvalues` (D,), descending; NaN if an eigenvalue in the range is 0."""
     first, last = fit_range(len(eigenvalues), first, last)
-    index = torch.arange(first, last + 1, device=eigenvalues.device).double()
+    index = in_float64(torch.arange(first, last + 1, device=eigenvalues.device))
     weight = index.reciprocal() if weighted else torch.ones_like(index)
     weight = weight / weight.sum()
-    x, y = index.log(), eigenvalues[first - 1 : last].double().log()
+    x, y = index.log(), in_float64(eigenvalues[first - 1 : last]).log()
     x, y = x - weight @ x, y - weight @ y
     slope = (weight @ (x * y)) / (weight @ x.square())
     rest = y - slope * x

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lightning_ssl_geometry.checks import at_least, inside, shaped
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
+from lightning_ssl_geometry.precision import in_float64
 
 
 def augmentation_channel_loss(
@@ -118,8 +119,8 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
     """
     shaped("N, K", probability=probability)
     shaped("N, m", {"N": len(probability)}, uniform=uniform)
-    cumulative = probability.double().cumsum(1)
-    place = uniform.double() * cumulative[:, -1:]  # < the total, so never beyond the last member
+    cumulative = in_float64(probability).cumsum(1)
+    place = in_float64(uniform) * cumulative[:, -1:]  # < the total, so never beyond the last member
     member = torch.searchsorted(cumulative, place, right=True)
     return member.clamp(max=probability.shape[1] - 1)  # which only NaN exceeds
 

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.precision import in_float64
+
 
 def linear_cka(a: Tensor, b: Tensor, *, unbiased: bool = False) -> Tensor:
     r"""Return the linear CKA of two representations, which is invariant to rotation, scaling and translation.
@@ -124,7 +126,7 @@ def _varying(name: str, h: Tensor) -> Tensor:
 
 
 def _zero_mean(h: Tensor) -> Tensor:
-    return h.double() - h.double().mean(0)
+    return in_float64(h) - in_float64(h).mean(0)
 
 
 def _positive(name: str, hsic: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize as unit
 
 from lightning_ssl_geometry.checks import at_least, finite, floating, inside, shaped
+from lightning_ssl_geometry.precision import in_float64
 
 _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
 
@@ -159,7 +160,7 @@ def _rows(z: Tensor, normalize: bool) -> Tensor:
     shaped("N, P", z=z)
     floating(z=z)
     finite(z=z)
-    z = z.detach().double().cpu()
+    z = in_float64(z.detach()).cpu()
     return unit(z, dim=1) if normalize else z
 
 

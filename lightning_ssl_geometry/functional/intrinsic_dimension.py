@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import inside, one_of, rows, shaped
+from lightning_ssl_geometry.precision import in_float64
 
 Average = Literal["inverses", "estimates"]
 Estimator = Literal["fit", "mle"]
@@ -97,7 +98,7 @@ def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tens
     shaped("N, D", h=h)
     rows(3, h=h)
     inside(f"[2, {len(h) - 1}]", neighbors=neighbors)
-    h = h.double()
+    h = in_float64(h)
     h = h - h.mean(0)  # smaller numbers lose less to rounding
     square = h.square().sum(1)
     found = []
@@ -142,4 +143,4 @@ def distances_mle_dimension(distance: Tensor, *, average: Average = "inverses") 
 def _log_ratios(far: Tensor, near: Tensor) -> Tensor:
     if same := int((near.reshape(len(near), -1)[:, 0] == 0).sum()):
         raise ValueError(f"Expected rows that differ, but got {same} of {len(near)} that coincide with another.")
-    return (far / near).double().log()
+    return in_float64(far / near).log()

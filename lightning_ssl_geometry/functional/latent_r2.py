@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
+from lightning_ssl_geometry.precision import in_float64
 
 
 def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float = 1e-6, seen: float = 0.1) -> Tensor:
@@ -45,7 +46,7 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     shaped("N, d", {"N": len(h)}, z=z)
     finite(h=h, z=z)
     fit = _mask(fit, h)
-    h, z = h.double(), z.double()
+    h, z = in_float64(h), in_float64(z)
     directions = _directions(h, fit, rcond, seen=seen)  # (N, p)
     centered = directions - directions[fit].mean(0)
     guess = z[fit].mean(0)
@@ -65,7 +66,7 @@ def row_moments(h: Tensor, z: Tensor) -> Tensor:
     >>> row_moments(torch.ones(3, 1), 2 * torch.ones(3, 1)).tolist()  # h (N, D) and z (N, d)
     [[3.0, 3.0, 6.0], [3.0, 3.0, 6.0], [6.0, 6.0, 12.0]]
     """
-    rows = torch.cat([h.new_ones(len(h), 1).double(), h.double(), z.double()], 1)
+    rows = torch.cat([in_float64(h.new_ones(len(h), 1)), in_float64(h), in_float64(z)], 1)
     return rows.T @ rows
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from lightning_ssl_geometry.checks import positive, shaped
 from lightning_ssl_geometry.functional.rounding import rounding_floor
 from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank
+from lightning_ssl_geometry.precision import in_float64
 
 
 def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
@@ -46,7 +47,7 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
     """
     if h.ndim != 3 or h.shape[0] < 2 or h.shape[1] < 2:
         raise ValueError(f"Expected `h` of shape (q, N, D) with q >= 2 and N >= 2, but got {tuple(h.shape)}.")
-    floor, h = rounding_floor(h.flatten(0, 1)), h.double()  # float32 would be 2-3% off
+    floor, h = rounding_floor(h.flatten(0, 1)), in_float64(h)  # float32 would be 2-3% off
     mean = h.mean(0)  # (N, D)
     within = (h - mean).flatten(0, 1)
     between = mean - mean.mean(0)
@@ -69,8 +70,8 @@ def scatter_lidar(
     positive(delta=delta)
     if not between.any():
         raise ValueError("Expected samples with different means, but all means are equal.")
-    variance, basis = _principal(within.double(), 0.0)
-    spread, axes = _principal(between.double(), floor)
+    variance, basis = _principal(in_float64(within), 0.0)
+    spread, axes = _principal(in_float64(between), floor)
     # A symmetric matrix with the spectrum of the equation: Sigma_b^(1/2) Sigma_w^-1 Sigma_b^(1/2)
     half = (basis.T @ axes) * spread.sqrt() / (variance + delta).sqrt()[:, None]
     eigenvalues = torch.linalg.eigvalsh(half.T @ half).clamp(min=0)  # rounding may give -1e-17

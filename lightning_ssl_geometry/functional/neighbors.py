@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import one_of, shaped
+from lightning_ssl_geometry.precision import in_float64
 
 Scale = Literal["unit", "mean"]
 
@@ -60,7 +61,7 @@ def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:
         right = neighbor.shape == label.shape
         got = f"values from {neighbor.min()} to {neighbor.max()}" if right else f"shape {tuple(neighbor.shape)}"
         raise ValueError(f"Expected `neighbor` of shape ({n},) with values in [0, {n}), but got {got}.")
-    return (label[neighbor] == label).double().mean()
+    return in_float64(label[neighbor] == label).mean()
 
 
 def chance_agreement(label: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ def chance_agreement(label: Tensor) -> Tensor:
     0.3333333333333333
     """
     _check_labels(label, least=2)
-    count = label.unique(return_counts=True)[1].double()
+    count = in_float64(label.unique(return_counts=True)[1])
     return (count * (count - 1)).sum() / (len(label) * (len(label) - 1))
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import floating, integers, rows, shaped
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_floor
+from lightning_ssl_geometry.precision import in_float64
 
 
 class NeuralCollapse(NamedTuple):
@@ -65,7 +66,7 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
     if len(count) < 2:
         raise ValueError(f"Expected `label` of at least 2 classes, but got {len(count)}.")
     mean = total / count[:, None]  # (C, D)
-    rest = h.double() - mean[label.unique(return_inverse=True)[1]]  # more accurate than from the moments
+    rest = in_float64(h) - mean[label.unique(return_inverse=True)[1]]  # more accurate than from the moments
     return _collapse(mean, rest.T @ rest / len(rest), rounding_floor(h).square() * min(h.shape) / len(h))
 
 
@@ -84,10 +85,10 @@ def class_moments(h: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     floating(h=h)
     shaped("N,", {"N": len(h)}, label=label)
     integers(label=label)
-    h = h.double()
     classes, which = label.unique(return_inverse=True)
-    count = which.bincount(minlength=len(classes)).double()
-    total = h.new_zeros(len(classes), h.shape[1]).index_add_(0, which, h)
+    count = in_float64(which.bincount(minlength=len(classes)))
+    h = in_float64(h)
+    total = h.new_zeros(len(classes), h.shape[1]).index_add_(0, which.to(h.device), h)
     return classes, count, total, h.T @ h
 
 
@@ -111,7 +112,7 @@ def moments_neural_collapse(
     if not (count > 0).all():
         raise ValueError(f"Expected `count` > 0 in every class, but got {count.min().item():g}.")
     rows(2, count=count)
-    count, total, outer = count.double(), total.double(), outer.double()
+    count, total, outer = in_float64(count), in_float64(total), in_float64(outer)
     mean = total / count[:, None]
     within = (outer - mean.T @ total) / count.sum()
     lost = moments_floor(count.sum(), outer, outer.new_zeros(()))  # rounding error of an eigenvalue

@@ -24,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lightning_ssl_geometry.checks import at_least, rows, shaped
 from lightning_ssl_geometry.introspection import check_settled, substituted_call, vectors
+from lightning_ssl_geometry.precision import in_float64
 
 Inputs = Tensor | tuple[Tensor, ...]
 Weights = dict[str, Tensor]
@@ -104,7 +105,7 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
     shaped("N, d", at=at)
     shaped("V, N, d", {"N": len(at), "d": at.shape[1]}, moved=moved)
     rows(1, moved=moved)
-    at, moved = at.double(), moved.double()
+    at, moved = in_float64(at), in_float64(moved)
     difference = (moved - at).square().sum(2).mean()
     return (difference / at.square().sum(1).mean()).sqrt()
 

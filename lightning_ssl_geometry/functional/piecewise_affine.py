@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from lightning_ssl_geometry.checks import one_of, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.introspection import check_settled, vectors
+from lightning_ssl_geometry.precision import in_float64
 
 _AFFINE = {  # name -> which arguments may depend on h together
     **dict.fromkeys(("mm", "linear", "neg", "rsub", "div", "cat", "slice", "split", "split_with_sizes"), ("0",)),
@@ -139,7 +140,7 @@ def local_unexplained_variance(
     squares, _ = unexplained_squares(delta, weight, [tau], mode=mode)
     if not delta.any():
         raise ValueError("Expected `delta` with at least one displacement that is not zero, but all are.")
-    return squares.sum() / delta.double().square().sum()
+    return squares.sum() / in_float64(delta).square().sum()
 
 
 def unexplained_squares(
@@ -155,8 +156,8 @@ def unexplained_squares(
     shaped("N, D", delta=delta)
     shaped("N, D, P", dict(zip("ND", delta.shape, strict=True)), weight=weight)
     one_of((torch.float32, torch.float64), **{"weight.dtype": weight.dtype})
-    delta = delta.double()
-    u, sigma, _ = torch.linalg.svd(weight.double(), full_matrices=False)  # (N, D, d), (N, d)
+    delta = in_float64(delta)
+    u, sigma, _ = torch.linalg.svd(in_float64(weight), full_matrices=False)  # (N, D, d), (N, d)
     exact = singular_values_rank(sigma, torch.finfo(weight.dtype).eps * max(weight.shape[1:]), mode="relative")
     cut = [exact if tau is None else singular_values_rank(sigma, tau, mode=mode) for tau in taus]
     rank = torch.minimum(torch.stack(cut), exact)  # (T, N)

@@ -5,6 +5,8 @@ __all__ = ["moments_floor", "rounding_eps", "rounding_floor"]
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.precision import in_float64
+
 _EPS = torch.finfo(torch.float64).eps
 
 
@@ -26,7 +28,7 @@ def rounding_floor(h: Tensor) -> Tensor:
     True
     """
     eps = max(rounding_eps(h.dtype) / max(min(h.shape), 1) ** 0.5, max(h.shape) * _EPS)
-    return eps * torch.linalg.vector_norm(h.double())
+    return eps * torch.linalg.vector_norm(in_float64(h))
 
 
 def moments_floor(rows: Tensor, outer: Tensor, rounding: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least, positive, rows, shaped
+from lightning_ssl_geometry.precision import in_float64
 
 
 def sigreg(
@@ -46,7 +47,7 @@ def sigreg(
     shaped("N, D", h=h)
     rows(1, h=h)
     at_least(1, num_slices=num_slices)
-    h = h.double()
+    h = in_float64(h)
     if standardize:
         if (h == h[0]).all():
             raise ValueError("Expected `h` with rows that vary, to standardise them, but all are equal.")
@@ -84,7 +85,7 @@ def epps_pulley(x: Tensor, *, t_max: float = 5.0, num_points: int = 17) -> Tenso
         raise ValueError(f"Expected `x` of shape (N, ...) with N >= 1, but got {tuple(x.shape)}.")
     positive(t_max=t_max)
     at_least(3, num_points=num_points)
-    x = x.double()
+    x = in_float64(x)
     t = torch.linspace(-t_max, t_max, num_points, dtype=torch.float64)
     phi = (-t.square() / 2).exp()
     distance = []

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import inside, one_of, positive
 from lightning_ssl_geometry.functional.rounding import rounding_floor
+from lightning_ssl_geometry.precision import in_float64
 
 RankMode = Literal["absolute", "relative", "cumulative"]
 
@@ -114,7 +115,7 @@ def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
 
 def _singular_values(h: Tensor, center: bool) -> Tensor:
     h = _matrix(h).reshape(-1, h.shape[-1])
-    floor, h = rounding_floor(h), h.double()
+    floor, h = rounding_floor(h), in_float64(h)
     sigma = torch.linalg.svdvals(h - h.mean(0) if center else h)
     return sigma.where(sigma > floor, 0)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import finite, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
+from lightning_ssl_geometry.precision import in_float64
 
 
 def unexplained_variance(
@@ -40,7 +41,7 @@ def unexplained_variance(
     """
     shaped("N, D", delta=delta)
     shaped("D, P", {"D": delta.shape[1]}, weight=weight)
-    delta = delta.double()
+    delta = in_float64(delta)
     return share_outside(delta.T @ delta, column_space(weight, tau, mode=mode))
 
 
@@ -80,7 +81,7 @@ def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "
     """
     shaped("D, P", weight=weight)
     finite(weight=weight)
-    left, sigma, _ = torch.linalg.svd(weight.double(), full_matrices=False)
+    left, sigma, _ = torch.linalg.svd(in_float64(weight), full_matrices=False)
     if tau is None:
         return left[:, : singular_values_rank(sigma, max(weight.shape) * torch.finfo(sigma.dtype).eps, mode="relative")]
     return left[:, : singular_values_rank(sigma, tau, mode=mode)]

@@ -9,7 +9,8 @@ __all__ = ["ContentStyleTemperature", "EqualizingTemperature", "GradientSpectrum
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from lightning_ssl_geometry.functional.adaptive_temperature import (
     variance_ratios,
 )
 from lightning_ssl_geometry.functional.info_nce.settings import temperature_range
+from lightning_ssl_geometry.precision import keeping_float64
 
 
 class _FixedTemperature(nn.Module):
@@ -163,11 +165,14 @@ class GradientSpectrumTemperature(nn.Module):
             rate = max(1 - self.momentum, 1 / self.batches.item())
             for average, covariance in zip((self.marginal, self.conditional), pair_covariances(z1, z2), strict=True):
                 average.lerp_(covariance.to(average.dtype), rate)
-        return self._temperature()
+        return self._temperature().to(z1.device)
 
     def extra_repr(self) -> str:
         settings = f"momentum={self.momentum}, floor={self.floor}, min_ratio={self.min_ratio}, eps={self.eps}"
         return f"dim={len(self.marginal)}, {settings}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        return super()._apply(keeping_float64(fn), recurse)
 
     def _temperature(self) -> Tensor:
         tau = self.marginal.new_ones(len(self.marginal), dtype=torch.float32)

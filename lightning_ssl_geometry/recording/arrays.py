@@ -8,6 +8,7 @@ import numpy as np
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.recording.logged import log_array
 from lightning_ssl_geometry.recording.run_files import RunFiles
 
@@ -50,7 +51,7 @@ class ArrayFiles:
         self.files.append(f"geometry/{name}.csv", header, [epoch, step, *cells])
         index = step if name.startswith("test/") else max(step - 1, 0)
         if self.files.writes:
-            log_array(self.loggers, name, index, values=values.double().numpy(force=True))
+            log_array(self.loggers, name, index, values=in_float64(values).numpy(force=True))
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
         """Append a row with the numbers of observed samples and views to `geometry/{name}.csv`.

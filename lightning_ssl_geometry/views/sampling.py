@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.views.validation import check_range
 
 _TRIES = 10
@@ -63,7 +64,7 @@ def sample_resized_crop(
     check_range("(0, 1]", scale=scale)
     check_range("(0, inf)", ratio=ratio)
     # in float64, a last-digit difference of `exp` between machines hardly ever changes a rounded size
-    u = u.double()
+    place, u = u.device, in_float64(u)
     area = height * width * sample_uniform(u[:, :_TRIES], *scale)
     aspect = sample_uniform(u[:, _TRIES : 2 * _TRIES], math.log(ratio[0]), math.log(ratio[1])).exp()
     rows, columns = (area / aspect).sqrt_().round_(), (area * aspect).sqrt_().round_()  # (N, 10)
@@ -74,8 +75,8 @@ def sample_resized_crop(
     columns = torch.where(found, columns.gather(1, first).squeeze(1), fallback[1])
     room = torch.stack([height - rows, width - columns])
     corner = torch.where(found, u[:, 2 * _TRIES :].T * (room + 1), room / 2).floor_()
-    top, left = corner.long()
-    return top, left, rows.long(), columns.long()
+    top, left = corner.long().to(place)
+    return top, left, rows.long().to(place), columns.long().to(place)
 
 
 def sample_color_jitter(

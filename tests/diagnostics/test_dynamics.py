@@ -169,7 +169,7 @@ def test_clusteredness_is_the_functions(given):
     uniformity = torch.stack([F.uniformity(z, 1.5) for z in given["z"]]).mean()
     close(found["relative_uniformity"], uniformity / F.uniform_uniformity(P, 1.5))
     one = copy.deepcopy(METRICS["clusteredness"])
-    one.update(given["z"][0], given["index"], given["label"])
+    one.update(given["z"][0], given["index"], label=given["label"])
     close(one.compute(), computed(METRICS["clusteredness"], z=given["z"][:1]))
 
 
@@ -366,7 +366,7 @@ def test_bad_observations(given):
     with pytest.raises(ValueError, match="`label` of 2 to 59 clusters, fewer than points, but got 1"):
         computed(Clusteredness(), label=torch.zeros(N, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"`label` with N rows and `index` of shape \(N,\), but got \(5,\), \(60,\)"):
-        Clusteredness().update(given["z"], given["index"], given["label"][:5])
+        Clusteredness().update(given["z"], given["index"], label=given["label"][:5])
     with pytest.warns(UndefinedWarning, match="Stationarity is NaN: an embedding is 0, where a sphere has no tangent"):
         found = computed(Stationarity(), z=given["z"] * (torch.arange(N) > 0)[:, None])
     assert all(value.isnan() for value in found.values())

@@ -32,8 +32,8 @@ def fed(metric, module=None, chunks=None, content=CONTENT, projector=True):
     module = host() if module is None else module
     image, latent, index = data()
     for rows in [torch.arange(N)] if chunks is None else chunks:
-        parts = (module, module.projector) if projector else (module,)
-        metric.update(image[rows], latent[:, rows], content, index[rows], *parts)
+        parts = {"encoder": module} | ({"projector": module.projector} if projector else {})
+        metric.update(image[rows], latent[:, rows], content, index[rows], **parts)
     return metric
 
 
@@ -77,7 +77,9 @@ def test_a_host_of_another_package(projector):
     backbone = host().backbone
     image, latent, index = data()
     metric = LatentR2()
-    metric.update(image, latent, CONTENT, index, backbone, None if projector is None else projector.double())
+    metric.update(
+        image, latent, CONTENT, index, encoder=backbone, projector=None if projector is None else projector.double()
+    )
     last = ("h",) if projector is None else ("h", "z")
     assert metric.layer_names == ("image", "0", "1", "2", *last)
     found = metric.compute()
@@ -97,7 +99,7 @@ def test_maps_are_averaged_over_their_pixels_and_what_is_called_twice_is_left_ou
 
     image, latent = torch.randn(N, 2, 2, 2), torch.randn(1, N, 2)
     metric = LatentR2()
-    metric.update(image, latent, torch.tensor([True, False]), torch.arange(N), Twice())
+    metric.update(image, latent, torch.tensor([True, False]), torch.arange(N), encoder=Twice())
     assert metric.layer_names == ("image", "convolution", "h")
     expected = latent_r2(image.mean((2, 3)), latent[0], fitted_half(0, torch.arange(N)))
     close(metric.compute()["content"][0], expected[0])

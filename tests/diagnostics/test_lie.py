@@ -56,8 +56,9 @@ def linear(columns):
 
 
 def fed(metric, image, index, chunks, *modules):
+    networks = dict(zip(("encoder", "projector"), modules, strict=False))
     for rows in chunks:
-        metric.update(image[rows], index[rows], *modules)
+        metric.update(image[rows], index[rows], **networks)
     return metric
 
 
@@ -229,7 +230,7 @@ def test_reset_forgets_samples_and_modules(name):
     metric = fed(METRICS[name](), image + 1, index + 1, at_once(30), encoder)
     metric.compute()
     with pytest.raises(ValueError, match="stands still"):
-        metric.update(image, index, other)
+        metric.update(image, index, encoder=other)
     metric.reset()
     found = fed(metric, image, index, at_once(30), other).compute()
     close(found, fed(METRICS[name](), image, index, at_once(30), other).compute())
@@ -261,15 +262,17 @@ def test_the_projector_must_stand_still():
     [
         (lambda make: make(tau=2), r"`tau` in \(0, 1\], but got 2"),
         (
-            lambda make: make().update(torch.ones(3, 4, 4), torch.arange(3), nn.Flatten()),
+            lambda make: make().update(torch.ones(3, 4, 4), torch.arange(3), encoder=nn.Flatten()),
             r"`image` of shape \(N, C, H, W\), but got \(3, 4, 4\)",
         ),
         (
-            lambda make: make().update(torch.ones(2, 1, 4, 4, dtype=torch.uint8), torch.arange(2), nn.Flatten()),
+            lambda make: make().update(
+                torch.ones(2, 1, 4, 4, dtype=torch.uint8), torch.arange(2), encoder=nn.Flatten()
+            ),
             r"`image` of a float dtype, but got torch.uint8",
         ),
         (
-            lambda make: make().update(torch.ones(2, 1, 4, 4), torch.arange(3), nn.Flatten()),
+            lambda make: make().update(torch.ones(2, 1, 4, 4), torch.arange(3), encoder=nn.Flatten()),
             "`image` with N rows and `index`",
         ),
         (lambda make: make().compute(), "but got none"),

@@ -13,8 +13,8 @@ def data(seed=0):
     return h, z, torch.arange(N), torch.randint(4, (N,), generator=generator)
 
 
-def computed(metric, *arguments):
-    metric.update(*arguments)
+def computed(metric, *arguments, **named):
+    metric.update(*arguments, **named)
     return metric.compute()
 
 
@@ -50,8 +50,8 @@ def test_scaling_or_rotating_h_changes_nothing():
 def test_agreement_of_classes_that_are_apart_is_one_and_of_a_cloud_is_chance():
     _, z, index, label = data()
     apart = z * 0.01 + torch.eye(5, dtype=torch.float64)[label]
-    assert computed(LabelAgreement(), apart, index, label)["fine"] == 1
-    found = computed(LabelAgreement(), z, index, label)
+    assert computed(LabelAgreement(), apart, index, label=label)["fine"] == 1
+    found = computed(LabelAgreement(), z, index, label=label)
     assert abs(found["fine"] - found["fine_chance"]) < 0.12  # three standard deviations at N = 200
     torch.testing.assert_close(found["fine_chance"], F.chance_agreement(label))
     assert set(found) == {"fine", "fine_chance"}
@@ -59,7 +59,7 @@ def test_agreement_of_classes_that_are_apart_is_one_and_of_a_cloud_is_chance():
 
 def test_coarse_labels_agree_at_least_as_often():
     _, z, index, label = data()
-    found = computed(LabelAgreement(), z, index, label, label // 2)
+    found = computed(LabelAgreement(), z, index, label=label, coarse_label=label // 2)
     assert found["fine"] <= found["coarse"]
     torch.testing.assert_close(found["coarse_chance"], F.chance_agreement(label // 2))
 
@@ -72,7 +72,7 @@ def test_embeddings_that_are_all_equal_have_no_hardest_negative():
     assert found["distance"].isnan()
     assert found["histogram"].isnan().all()
     assert not found["pair"].isnan()
-    found = computed(LabelAgreement(), z, index, label)
+    found = computed(LabelAgreement(), z, index, label=label)
     assert found["fine"].isnan()
     assert not found["fine_chance"].isnan()
 
@@ -84,10 +84,10 @@ def test_bad_input():
     with pytest.raises(ValueError, match="`contrast_size` >= 2, but got 1"):
         LabelAgreement(contrast_size=1)
     with pytest.raises(ValueError, match=r"`z` of shape \(V, N, dim\) with V >= 2 views, but got \(1, 200, 5\)"):
-        LabelAgreement().update(z[:1], index, label)
+        LabelAgreement().update(z[:1], index, label=label)
     with pytest.raises(ValueError, match=r"`label` with N rows and `index` of shape \(N,\), but got \(3,\), \(200,\)"):
-        LabelAgreement().update(z, index, label[:3])
+        LabelAgreement().update(z, index, label=label[:3])
     metric = LabelAgreement()
-    metric.update(z, index, label)
+    metric.update(z, index, label=label)
     with pytest.raises(ValueError, match="`coarse_label` in every batch or in none, but got both"):
-        metric.update(z, index, label, label)
+        metric.update(z, index, label=label, coarse_label=label)

@@ -210,7 +210,7 @@ def test_a_projector_inside_of_the_encoder_stays_as_it_is():
     before = [id(own) for own in (*whole.parameters(), *whole.buffers())]
     metrics = [NeuralKernel("z"), NeuralKernel("z", outputs=1)]
     for metric in metrics:
-        metric.update(x, torch.arange(12), whole, whole.projector, h_image=whole(x).detach())
+        metric.update(x, torch.arange(12), encoder=whole, projector=whole.projector, h_image=whole(x).detach())
     found = [metric.compute() for metric in metrics]  # the second would find other weights than it held
     assert [id(own) for own in (*whole.parameters(), *whole.buffers())] == before
     assert all(type(p) is nn.Parameter for p in whole.parameters())
@@ -220,16 +220,18 @@ def test_a_projector_inside_of_the_encoder_stays_as_it_is():
 def test_an_h_that_is_more_than_the_encoders_is_refused_for_z():
     whole, x = Whole().eval(), torch.randn(12, 5)
     with pytest.raises(ValueError, match="Expected `h_image` to be what `encoder` makes of `image` for the output"):
-        NeuralKernel("z").update(x, torch.arange(12), whole, whole.projector, h_image=whole(x).detach() + 5)
+        NeuralKernel("z").update(
+            x, torch.arange(12), encoder=whole, projector=whole.projector, h_image=whole(x).detach() + 5
+        )
 
 
 def test_another_encoder_begins_anew():
     metric, x = NeuralKernel(), torch.randn(8, 5)
     for encoder in (nn.Linear(5, 2), nn.Linear(5, 2)):
-        metric.update(x, torch.arange(8), encoder)
+        metric.update(x, torch.arange(8), encoder=encoder)
         assert metric.compute()["drift"].isnan()
         metric.reset()
-        metric.update(x, torch.arange(8), encoder)
+        metric.update(x, torch.arange(8), encoder=encoder)
         assert metric.compute()["drift"] == pytest.approx(0, abs=1e-12)
         metric.reset()
 
@@ -237,7 +239,7 @@ def test_another_encoder_begins_anew():
 def test_a_sample_that_nothing_moves_is_left_out():
     x = torch.eye(6)[:, :5]  # the last row is 0
     metric = NeuralKernel()
-    metric.update(x, torch.arange(6), nn.Linear(5, 2, bias=False), label=torch.tensor([0, 1, 0, 1, 0, 1]))
+    metric.update(x, torch.arange(6), encoder=nn.Linear(5, 2, bias=False), label=torch.tensor([0, 1, 0, 1, 0, 1]))
     found = metric.compute()
     assert [found[name].item() for name in ("within", "between")] == [0, 0]
     assert found["blocks"].isfinite().all()

@@ -161,7 +161,7 @@ ONE_VIEW, VIEWS = torch.ones(1, 3, D), r"`h` of shape \(V, N, dim\) with V >= 2 
         (lambda: NullSpaceFraction(mode="share"), "`mode` to be one of"),
         (lambda: AugmentationRank(tau=-1), r"`tau` in \(0, 1\], but got -1"),
         (lambda: AugmentationRank().update(ONE_VIEW), VIEWS + r", but got \(1, 3, 10\)"),
-        (lambda: UnexplainedVariance().update(ONE_VIEW, ONE_VIEW, torch.arange(3), linear()), VIEWS),
+        (lambda: UnexplainedVariance().update(ONE_VIEW, ONE_VIEW, torch.arange(3), projector=linear()), VIEWS),
     ],
 )
 def test_bad_input(call, message):

@@ -41,6 +41,7 @@ from lightning_ssl_geometry.checks import at_least, floating, one_of, shaped
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.introspection import OUTPUT, layer_outputs
+from lightning_ssl_geometry.precision import in_float64
 
 Transformation = Literal["rotation", "translation", "scale"]
 Element = int | float | tuple[int, int]
@@ -243,7 +244,7 @@ def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
     if h.ndim != 2 or h.shape != h_moved.shape or len(h) < 2:
         shapes = f"{tuple(h.shape)} and {tuple(h_moved.shape)}"
         raise ValueError(f"Expected `h` and `h_moved` of one shape (N, D) with N >= 2, but got {shapes}.")
-    h, h_moved = h.double(), h_moved.double()
+    h, h_moved = in_float64(h), in_float64(h_moved)
     return (h_moved - h).square().sum(1).mean() / (2 * h.var(0).sum())
 
 
@@ -338,7 +339,7 @@ class _Comparison:
         if not places.any():
             size = f"{z.shape[-2]} x {z.shape[-1]}"
             raise ValueError(f"Expected positions to compare in `{maps.name}`, but got none of {size} for {element}.")
-        expected, found = z[..., places].double(), found[..., places].double()
+        expected, found = in_float64(z[..., places]), in_float64(found[..., places])
         return torch.stack([(found - expected).square().sum(), expected.square().sum()])
 
     def _strides(self, outputs: dict[str, Tensor], x: Tensor) -> list[int]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import finite, inside, one_of, shaped
+from lightning_ssl_geometry.precision import in_float64
 
 LieOrder = Literal["first", "exponential"]
 
@@ -69,7 +70,9 @@ def lie_generator(
     if not strength.any():
         raise ValueError("Expected `strength` with a value other than 0, but all are 0.")
     with torch.inference_mode(False), torch.no_grad():
-        h1, h2, strength = (x.detach().clone().double() for x in (h1, h2, strength))  # inference tensors have no grad
+        h1, h2, strength = (
+            in_float64(x.detach().clone()) for x in (h1, h2, strength)
+        )  # inference tensors have no grad
         x, v = strength[:, None] * h1, h2 - h1
         moment, basis = torch.linalg.eigh(x.T @ x)  # (D,), (D, D)
         penalty = ridge * moment.mean()
@@ -158,7 +161,7 @@ def lie_strength(
     shaped("N, D", h1=h1, h2=h2)
     shaped("D, D", {"D": h1.shape[1]}, generator=generator)
     finite(generator=generator, h1=h1, h2=h2)
-    g, h1, h2 = generator.double(), h1.double(), h2.double()
+    g, h1, h2 = in_float64(generator), in_float64(h1), in_float64(h2)
     if order == "first":
         return _along(h2 - h1, h1 @ g.T)
     limit = 4 / max(_norm(g), torch.finfo(g.dtype).tiny)

@@ -11,6 +11,7 @@ from torch.nn.functional import affine_grid, grid_sample
 
 from lightning_ssl_geometry.checks import at_least, floating, inside, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
+from lightning_ssl_geometry.precision import in_float64
 
 
 def rotate(image: Tensor, angle: Tensor) -> Tensor:
@@ -107,7 +108,7 @@ def covariance_rank(rows: Tensor, tau: float = 1e-2, *, mode: RankMode = "relati
     """
     if rows.ndim != 2 or not len(rows):
         raise ValueError(f"Expected `rows` of shape (n, D) with n >= 1, but got {tuple(rows.shape)}.")
-    x = rows.double()
+    x = in_float64(rows)
     sigma = torch.linalg.svdvals(x - x.mean(0)) / len(x) ** 0.5
     floor = rounding * torch.finfo(rows.dtype).eps * x.square().sum(1).mean().sqrt()
     return singular_values_rank(torch.where(sigma > floor, sigma, 0.0), tau, mode=mode)

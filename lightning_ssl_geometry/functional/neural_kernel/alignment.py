@@ -7,6 +7,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least, shaped
 from lightning_ssl_geometry.functional.rounding import rounding_eps
+from lightning_ssl_geometry.precision import in_float64
 
 
 def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = True) -> Tensor:
@@ -41,11 +42,11 @@ def kernel_target_alignment(kernel: Tensor, label: Tensor, *, center: bool = Tru
     classes = len(label.unique())
     if classes < 2:
         raise ValueError(f"Expected `label` of at least 2 classes, but got {classes}.")
-    target = (label[:, None] == label).double()
+    target = in_float64(label[:, None] == label)
     target = target - (1 - target) / (classes - 1)
     if center:
-        floor = max(1e-12, 8 * rounding_eps(kernel.dtype)) * kernel.double().norm()
-        kernel, target = _centred(kernel.double()), _centred(target)
+        floor = max(1e-12, 8 * rounding_eps(kernel.dtype)) * in_float64(kernel).norm()
+        kernel, target = _centred(in_float64(kernel)), _centred(target)
         kernel = kernel.where(~(kernel.norm() <= floor), 0.0)  # rounding is no kernel
     return kernel_cosine(kernel, target)
 
@@ -70,8 +71,8 @@ def class_blocks(kernel: Tensor, label: Tensor) -> Tensor:
     _square(kernel=kernel)
     shaped("n,", {"n": len(kernel)}, label=label)
     at_least(0, label=min(label.tolist(), default=0))
-    one_hot = torch.nn.functional.one_hot(label.long()).double()  # (n, C)
-    rest = kernel.double() - kernel.double().diag().diag()
+    one_hot = in_float64(torch.nn.functional.one_hot(label.long()))  # (n, C)
+    rest = in_float64(kernel) - in_float64(kernel).diag().diag()
     count = one_hot.sum(0)
     pairs = torch.outer(count, count) - count.diag()
     return one_hot.T @ rest @ one_hot / pairs  # 0 / 0 where there are none
@@ -87,8 +88,8 @@ def normalized_kernel(kernel: Tensor) -> Tensor:
     [1.0, 0.5]
     """
     _square(kernel=kernel)
-    length = kernel.double().diag().sqrt()
-    return kernel.double() / torch.outer(length, length)
+    length = in_float64(kernel).diag().sqrt()
+    return in_float64(kernel) / torch.outer(length, length)
 
 
 def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
@@ -102,7 +103,7 @@ def kernel_cosine(kernel: Tensor, other: Tensor) -> Tensor:
     '0.50'
     """
     _square(kernel=kernel, other=other)
-    kernel, other = kernel.double(), other.double()
+    kernel, other = in_float64(kernel), in_float64(other)
     return (kernel * other).sum() / (kernel.norm() * other.norm())
 
 

@@ -1,0 +1,46 @@
+"""Computations in float64 on every device: where a device has no float64, as Apple's MPS, they run on the CPU."""
+
+__all__ = ["float64_device", "in_float64", "keeping_float64", "supports_float64"]
+
+from collections.abc import Callable
+from functools import wraps
+
+import torch
+from torch import Tensor
+
+
+def supports_float64(device: torch.device) -> bool:
+    """Return whether a device has float64. MPS (Apple) has not, and some of Intel's XPUs have not.
+
+    >>> supports_float64(torch.device("cpu")), supports_float64(torch.device("mps"))
+    (True, False)
+    """
+    if device.type == "xpu":
+        return bool(torch.xpu.get_device_properties(device).has_fp64)
+    return device.type != "mps"
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """Return the device for float64 tensors that belong to `device`: this device, or the CPU if it has no float64."""
+    return device if supports_float64(device) else torch.device("cpu")
+
+
+def in_float64(x: Tensor) -> Tensor:
+    """Cast a tensor to float64, with gradient. If its device has no float64, the result is on the CPU."""
+    return x.to(float64_device(x.device)).double()
+
+
+def keeping_float64(move: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Change the argument of `nn.Module._apply` so that float64 tensors do not move to a device without float64.
+
+    A module's `to`, `cuda`, `half` and so on call `_apply` with a function that maps each tensor to its new device and
+    dtype.
+    """
+
+    @wraps(move)  # torchmetrics recognises `half`, `float` and so on by the name of the function
+    def kept(x: Tensor) -> Tensor:
+        if x.dtype != torch.float64 or supports_float64(move(x.new_empty(0, dtype=torch.float32)).device):
+            return move(x)
+        return x
+
+    return kept

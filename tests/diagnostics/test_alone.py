@@ -1,0 +1,262 @@
+"""Metrics on their own, without a monitor: no `index`, rows of one view, `forward`, `merge_state` and `plot`.
+
+Asked of all in `diagnostics.__all__`; nothing has to be registered here for a new one.
+"""
+
+import inspect
+import re
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from clouds import Drawn
+from observations import concrete, metric_of, observed, permuted
+
+from lightning_ssl_geometry.diagnostics import CKADrift, EffectiveRank, HardestNegativeDistance, LogSpectrum, Uniformity
+from lightning_ssl_geometry.quantity import declared
+
+N = 60
+METRICS = concrete()
+NUMBERING = [name for name, kind in METRICS.items() if "index" in inspect.signature(kind.update).parameters]
+VIEWED = ("h", "z", "latent")
+of_each = pytest.mark.parametrize("name", METRICS)
+of_each_numbering = pytest.mark.parametrize("name", NUMBERING)
+pytestmark = [pytest.mark.filterwarnings("ignore::lightning_ssl_geometry.diagnostics.UndefinedWarning")]
+
+
+def given(seed=0, views=2):
+    return observed(Drawn(seed=seed, views=views).points().double())
+
+
+GIVEN = given()
+
+
+def wanted(metric, observation, without=()):
+    return {key: observation[key] for key in inspect.signature(metric.update).parameters if key not in without}
+
+
+def by_key(found):
+    return found if isinstance(found, dict) else {"": found}
+
+
+def close(found, expected):
+    torch.testing.assert_close(by_key(found), by_key(expected), equal_nan=True)
+
+
+def numbered(name, chunks, index=None, **settings):
+    """The results of samples without an index, or with `index`."""
+    metric = metric_of(METRICS[name], **settings)
+    for rows in chunks:
+        part = permuted(GIVEN | ({} if index is None else {"index": index}), rows)
+        metric.update(**wanted(metric, part, without=("index",) if index is None else ()))
+    return metric.compute()
+
+
+def small(name):
+    return {"contrast_size": 20} if "contrast_size" in inspect.signature(METRICS[name]).parameters else {}
+
+
+def test_a_metric_needs_only_what_it_measures():
+    z = torch.randn(50, 4)
+    metric = Uniformity()
+    metric.update(z)
+    expected = Uniformity()
+    expected.update(z[None], torch.arange(50))
+    close(metric.compute(), expected.compute())
+
+
+@of_each_numbering
+def test_samples_without_index_are_numbered_as_they_come(name):
+    expected = numbered(name, [torch.arange(N)], index=torch.arange(N), **small(name))
+    close(numbered(name, torch.arange(N).split(17), **small(name)), expected)
+
+
+def rank_result(rank, name):
+    return numbered(name, torch.arange(N)[rank::2].split(10), **small(name))
+
+
+@of_each_numbering
+def test_no_two_ranks_share_a_number(name, two_processes):
+    """Every second sample is on each rank, as a sampler deals them: each has the number that it has on one rank."""
+    expected = numbered(name, [torch.arange(N)], **small(name))
+    for found in two_processes(rank_result, name):
+        close(found, expected)
+
+
+@of_each_numbering
+def test_reset_begins_to_count_anew(name):
+    metric = metric_of(METRICS[name], **small(name))
+    for _ in range(2):
+        metric.update(**wanted(metric, GIVEN, without=("index",)))
+        metric.compute()
+        metric.reset()
+    metric.update(**wanted(metric, GIVEN))  # with an index
+
+
+@of_each_numbering
+@pytest.mark.parametrize("first", [True, False])
+def test_updates_with_and_without_index_do_not_mix(name, first):
+    metric = metric_of(METRICS[name])
+    metric.update(**wanted(metric, GIVEN, without=() if first else ("index",)))
+    with pytest.raises(ValueError, match="Expected `index` in every update or in none, but got both"):
+        metric.update(**wanted(metric, GIVEN, without=("index",) if first else ()))
+
+
+def in_one_view(observation, flat):
+    def cut(value):
+        return value[0] if flat else value[:1]
+
+    found = observation | {key: cut(observation[key]) for key in VIEWED}
+    return found | {"views": observation["views"][:1]}
+
+
+@of_each
+def test_one_view_is_rows_or_says_how_many_views(name):
+    """Rows (N, D) are one view (1, N, D), or the error says that and how many views a Metric needs."""
+    found = []
+    for flat in (False, True):
+        metric = metric_of(METRICS[name])
+        try:
+            metric.update(**wanted(metric, in_one_view(GIVEN, flat)))
+            found.append(metric.compute())
+        except ValueError as error:
+            found.append(str(error))
+    one, rows = found
+    if isinstance(rows, str):
+        assert re.search(r"\(V, N, [DPd]\) (with|for) V >= 2 |V >= 2 tensors", rows), rows
+        assert isinstance(one, str), f"(1, N, D) has a value, but for (N, D): {rows}"
+    else:
+        close(rows, one)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (EffectiveRank, (3,), r"Expected `h` of shape \(V, N, D\) or \(N, D\), but got \(3,\)\."),
+        (EffectiveRank, (1, 2, 3, 4), r"`h` of shape \(V, N, D\) or \(N, D\), but got \(1, 2, 3, 4\)"),
+        (Uniformity, (3,), r"Expected `z` of shape \(V, N, P\) or \(N, P\), but got \(3,\)\."),
+        (CKADrift, (3,), r"Expected `h` of shape \(V, N, D\) or \(N, D\), but got \(3,\)\."),
+    ],
+)
+def test_other_shapes_are_errors(make, shape, message):
+    with pytest.raises(ValueError, match=message):
+        make().update(torch.ones(shape))
+
+
+@of_each
+def test_forward_adds_batches_as_update_does(name):
+    fed, called = metric_of(METRICS[name]), metric_of(METRICS[name])
+    for rows in torch.arange(N).split(30):
+        part = wanted(fed, permuted(GIVEN, rows))
+        fed.update(**part)
+        alone = metric_of(METRICS[name])
+        alone.update(**part)
+        close(called(**part), alone.compute())
+    close(called.compute(), fed.compute())
+
+
+@of_each_numbering
+def test_forward_goes_on_counting(name):
+    metric = metric_of(METRICS[name])
+    for rows in torch.arange(N).split(30):
+        metric(**wanted(metric, permuted(GIVEN, rows), without=("index",)))
+    close(metric.compute(), numbered(name, [torch.arange(N)]))
+
+
+@of_each
+def test_states_can_be_merged(name):
+    both, parts = metric_of(METRICS[name]), [metric_of(METRICS[name]) for _ in range(2)]
+    for metric, rows in zip(parts, torch.arange(N).split(30), strict=True):
+        for each in (metric, both):
+            each.update(**wanted(metric, permuted(GIVEN, rows)))
+    parts[0].merge_state(parts[1])
+    close(parts[0].compute(), both.compute())
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")  # torchmetrics does not count a merge
+def test_a_sum_without_rows_is_merged():
+    empty, full = EffectiveRank(), EffectiveRank()
+    full.update(GIVEN["h"])
+    empty.merge_state(full)
+    close(empty.compute(), full.compute())
+    full.merge_state(EffectiveRank())
+    close(full.compute(), empty.compute())
+
+
+@pytest.mark.parametrize("numbered_first", [True, False])
+def test_samples_that_were_numbered_cannot_be_merged(numbered_first):
+    one, other = Uniformity(), Uniformity()
+    one.update(GIVEN["z"])
+    other.update(GIVEN["z"], GIVEN["index"])
+    pair = (one, other) if numbered_first else (other, one)
+    with pytest.raises(ValueError, match="Expected `index` in all updates of Metrics that are merged"):
+        pair[0].merge_state(pair[1])
+
+
+@pytest.fixture
+def pyplot(monkeypatch):
+    """matplotlib without a window."""
+    backend = mpl.get_backend()
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    yield plt
+    plt.close("all")
+    mpl.use(backend)
+
+
+def drawn(axes):
+    """The titles of all Axes that show something."""
+    return [ax.get_title() for ax in np.ravel(axes) if ax.lines or ax.images or ax.collections]
+
+
+@of_each
+@pytest.mark.parametrize("times", [1, 2])
+def test_plot_draws_every_result_with_its_title(name, times, pyplot):
+    metric = metric_of(METRICS[name])
+    metric.update(**wanted(metric, GIVEN))
+    found = metric.compute()
+    figure, axes = metric.plot(found if times == 1 else [found, found])
+    titles = drawn(axes)
+    assert len(titles) == np.ravel(axes).size
+    assert all(titles)
+    assert figure is np.ravel(axes)[0].figure
+    known = {key: declared(metric.quantities, key)[1] for key in by_key(found)}
+    shown = {each for each in known.values() if each.shown}
+    lines = {line.get_label() for ax in np.ravel(axes) for line in ax.lines}
+    said = " ".join([*titles, *lines])
+    role = {each for each in shown if each.picture and each.picture.role}
+    assert all(each.title in said or (each.label and each.label in said) for each in shown - role), said
+
+
+def test_plot_computes_by_itself(pyplot):
+    metric = Uniformity()
+    metric.update(GIVEN["z"])
+    _, ax = metric.plot()
+    assert ax.get_title() == "Uniformity"
+    assert ax.get_ylabel() == "log of the mean kernel"
+    assert ax.lines[0].get_ydata()[0] == pytest.approx(metric.compute().item())
+
+
+def test_a_spectrum_is_a_line(pyplot):
+    metric = LogSpectrum()
+    metric.update(GIVEN["h"])
+    _, ax = metric.plot()
+    torch.testing.assert_close(torch.as_tensor(ax.lines[0].get_ydata()), metric.compute().float())
+    assert list(ax.lines[0].get_xdata()) == [1, 2, 3, 4, 5, 6]
+    assert ax.get_xlabel() == "index"
+
+
+def test_plot_draws_on_given_axes_or_says_how_many_it_needs(pyplot):
+    metric = HardestNegativeDistance()
+    metric.update(GIVEN["h"], GIVEN["z"])
+    _, pair = pyplot.subplots(2)
+    figure, axes = metric.plot(ax=pair)
+    assert list(axes) == list(pair)
+    assert figure is pair[0].figure
+    assert metric.plot(ax=list(pair))[0] is figure
+    with pytest.raises(ValueError, match="Expected `ax` of 2 Axes, one for each picture of the results, but got 1"):
+        metric.plot(ax=pair[0])
+    with pytest.raises(ValueError, match="Expected `val` with results of HardestNegativeDistance, but got none"):
+        metric.plot([])
