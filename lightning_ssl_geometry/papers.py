@@ -15,6 +15,7 @@ __all__ = [
     "KORNBLITH",
     "LEJEPA",
     "LEVINA",
+    "LIANG",
     "LIDAR",
     "PAPYAN",
     "RANKME",
@@ -84,6 +85,11 @@ FACCO = Paper(
     "1803.06992",
 )
 LEVINA = Paper("Levina & Bickel 2004", "Maximum Likelihood Estimation of Intrinsic Dimension (NeurIPS 2004)")
+LIANG = Paper(
+    "Liang et al. 2022",
+    "Mind the Gap: Understanding the Modality Gap in Multi-modal Contrastive Representation Learning",
+    "2203.02053",
+)
 LEJEPA = Paper(
     "Balestriero & LeCun 2025",
     "LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics",

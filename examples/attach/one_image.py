@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearProbe
+from lightning_ssl_geometry import callbacks
 from lightning_ssl_geometry.views import NormalizedViews, SimCLRViews
 
 
@@ -30,10 +30,10 @@ DIGITS, LABEL = (torch.tensor(array)[:600] for array in load_digits(return_X_y=T
 LOADER = DataLoader(TensorDataset((DIGITS.float().view(-1, 1, 8, 8) / 16 - 0.3) / 0.4, LABEL), batch_size=60)
 
 TAPS = {"h": "features", "z": "classifier", "encoder": "features", "projector": "classifier"}
-SEEN = {"taps": TAPS, "batch_keys": {"image": 0, "label": 1}}
 AUGMENT = NormalizedViews([0.3], [0.4], SimCLRViews(strength="moderate"))
-MONITOR = GeometryMonitor(**SEEN, augment=AUGMENT, stages=["train", "val", "probe"])
-CALLBACKS = [MONITOR, LinearProbe(10, **SEEN), KNNProbe(num_classes=10, **SEEN)]
+HOST = callbacks.Host(TAPS, batch_keys={"image": 0, "label": 1}, augment=AUGMENT)
+MONITOR = callbacks.GeometryMonitor(host=HOST, stages=["train", "val", "probe"])
+CALLBACKS = [MONITOR, callbacks.LinearProbe(10, host=HOST), callbacks.KNNProbe(num_classes=10, host=HOST)]
 
 if __name__ == "__main__":
     L.Trainer(max_epochs=2, callbacks=CALLBACKS).fit(Host(), LOADER, LOADER)

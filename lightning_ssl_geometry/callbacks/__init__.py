@@ -5,6 +5,7 @@ __all__ = [
     "EmbeddingSnapshots",
     "EmbeddingWriter",
     "GeometryMonitor",
+    "Host",
     "KNNProbe",
     "LayerGeometry",
     "LinearEvaluation",
@@ -22,3 +23,4 @@ from lightning_ssl_geometry.callbacks.monitor import GeometryMonitor
 from lightning_ssl_geometry.callbacks.probes import KNNProbe, LinearProbe
 from lightning_ssl_geometry.callbacks.run_report import RunReport
 from lightning_ssl_geometry.callbacks.snapshots import EmbeddingSnapshots
+from lightning_ssl_geometry.observe.host import Host

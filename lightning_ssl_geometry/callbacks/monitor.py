@@ -20,7 +20,7 @@ from lightning_ssl_geometry.loop.failures import OnError
 from lightning_ssl_geometry.loop.filling import Filling
 from lightning_ssl_geometry.loop.measurements import Measurements, refuse_misspelt
 from lightning_ssl_geometry.loop.readout import Seen
-from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer
+from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer, one_host
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.recording.arrays import ArrayFiles
@@ -57,15 +57,17 @@ class GeometryMonitor(StageCallback):
         on_error: What happens if a diagnostic fails, or if h or z is not finite. "warn": the result is NaN, with a
             warning. "raise": the error ends a fit after the epoch's checkpoints are saved, and a validation or test at
             once. If a diagnostic fails before the first successful step of a stage, the error is always raised at once.
-        **host: For a model of another package: `taps`, `view_layout`, `batch_keys` and `augment` of
-            :class:`lightning_ssl_geometry.observe.host.Host`. They say where h, z, labels and views are. The stage
-            "probe" takes the views or images that `batch_keys` names. If `augment` is given, all stages use its views.
+        host: For a model of another package: a :class:`Host`, which says where h, z, labels and views are. Callbacks
+            may share it. The stage "probe" takes the views that `batch_keys` names, or else the images as the only
+            view. If `augment` is given, all stages use its views. A diagnostic that needs more than the steps of a
+            stage show is left out of this stage, with a warning.
+        **places: `taps`, `view_layout`, `batch_keys` and `augment` of :class:`Host`, in place of `host`.
 
     Raises:
-        ValueError: If `diagnostics` is not a dict of Metrics, an argument is out of range, `rename` names an unknown
-            argument, or a name has a path separator. Before training, if a diagnostic lacks an input, a submodule in
-            `taps` does not exist or is never called, a name in `taps` or `batch_keys` is misspelt, shapes do not match,
-            or a name is logged twice.
+        ValueError: If `diagnostics` is not a dict of Metrics, `host` is given beside one of `places`, an argument is
+            out of range, `rename` names an unknown argument, or a name has a path separator. Before training, if a
+            diagnostic lacks an input, a submodule in `taps` does not exist or is never called, a name in `taps` or
+            `batch_keys` is misspelt, shapes do not match, or a name is logged twice.
     """
 
     @by_position(
@@ -83,9 +85,10 @@ class GeometryMonitor(StageCallback):
         probe_every_n_epochs: int = 1,
         name: str | None = None,
         on_error: OnError = "warn",
-        **host: Unpack[HostSettings],
+        host: Host | None = None,
+        **places: Unpack[HostSettings],
     ) -> None:
-        super().__init__(Observer(Host(**host)), on_error)
+        super().__init__(Observer(one_host(host, Host(**places)), one_view=True), on_error)
         if self.observer.augment is not None and self.observer.taps is None:
             raise ValueError(
                 "Expected `taps` beside `augment`: the modules of this package get views in their batches."

@@ -2,6 +2,7 @@
 
 __all__ = ["Probe", "ProbeSettings"]
 
+import copy
 import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.loop.failures import OnError
 from lightning_ssl_geometry.observe.batch_keys import class_numbers
-from lightning_ssl_geometry.observe.host import Host, Observer, TapSettings
+from lightning_ssl_geometry.observe.host import Host, Observer, TapSettings, one_host
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.quantity import CLASSIFIER_ACCURACY, Quantity
@@ -34,6 +35,7 @@ class ProbeSettings(TapSettings, total=False):
     """Keyword arguments of :class:`Probe`, except its name and the number of classes."""
 
     on_error: OnError
+    host: Host | None
 
 
 __getattr__ = old_names(__name__, {"PROBE_ACCURACY": "lightning_ssl_geometry.quantity.CLASSIFIER_ACCURACY"})
@@ -51,9 +53,10 @@ class Probe(StageCallback):
             the error after the epoch's checkpoints are saved. An error before the first successful step of training or
             validation is always raised at once. There is one exception: with "warn", an h that is not finite only gives
             a warning.
-        **host: For a model of another package: `taps`, `view_layout` and `batch_keys` of
-            :class:`lightning_ssl_geometry.observe.host.Host`. `taps` must name "h", and `batch_keys` "label". If the
-            validation set has images and no views, `batch_keys` names "image" instead of "views".
+        host: For a model of another package: a :class:`Host`. Callbacks may share it. `taps` must name "h", and
+            `batch_keys` "label". If the validation set has images and no views, `batch_keys` names "image" instead of
+            "views". Probes do not use `augment`: they observe the views or the image of the model's own step.
+        **places: `taps`, `view_layout` and `batch_keys` of :class:`Host`, in place of `host`.
     """
 
     section: ClassVar[str] = "probes"
@@ -65,9 +68,18 @@ class Probe(StageCallback):
 
     @passed_on
     def __init__(
-        self, name: str, num_classes: int | None, *, on_error: OnError = "warn", **host: Unpack[TapSettings]
+        self,
+        name: str,
+        num_classes: int | None,
+        *,
+        on_error: OnError = "warn",
+        host: Host | None = None,
+        **places: Unpack[TapSettings],
     ) -> None:
-        super().__init__(Observer(Host(augment=None, **host), finite=False, one_view=True), on_error)
+        known = one_host(host, Host(augment=None, **places))
+        own = copy.copy(known)
+        own.augment = None
+        super().__init__(Observer(own, finite=False, one_view=True), on_error)
         if num_classes is not None:
             at_least(2, num_classes=num_classes)
         check_name("name", name)

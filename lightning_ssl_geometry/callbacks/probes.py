@@ -35,8 +35,8 @@ class LinearProbe(Probe):
         num_classes: Number of classes. None: the DataModule's `num_classes`.
         optimizer: Makes the optimizer from the parameters. None: Adam with learning rate 1e-2.
         name: Prefix of the logged names. Two probes of one model need different names.
-        **settings: The arguments `on_error`, `taps`, `view_layout` and `batch_keys` of :class:`Probe`. A model of
-            another package needs `taps`, such as {"h": "backbone"}, and `batch_keys`, such as {"label": 1}.
+        **settings: The arguments `on_error`, `host`, `taps`, `view_layout` and `batch_keys` of :class:`Probe`. A model
+            of another package needs `taps`, such as {"h": "backbone"}, and `batch_keys`, such as {"label": 1}.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -154,8 +154,8 @@ class KNNProbe(Probe):
         chunk_size: Number of validation samples that are compared with the bank at once, >= 1.
         num_classes: Number of classes. None: the DataModule's `num_classes`.
         name: Prefix of the logged names. Two probes of one model need different names.
-        **settings: The arguments `on_error`, `taps`, `view_layout` and `batch_keys` of :class:`Probe`. If h is not
-            finite, the accuracy is NaN.
+        **settings: The arguments `on_error`, `host`, `taps`, `view_layout` and `batch_keys` of :class:`Probe`. If h is
+            not finite, the accuracy is NaN.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {

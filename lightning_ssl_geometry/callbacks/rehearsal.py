@@ -89,7 +89,7 @@ def _to_try(trainer: L.Trainer, asking: "StageCallback", stage: str) -> list["St
     everyone = callbacks_of(trainer, StageCallback)  # type: ignore[type-abstract]
     for callback in everyone:
         callback.rehearsal.done.add(stage)
-    return [callback for callback in everyone if callback.watches(stage)]
+    return [each for each in everyone if each.watches(stage) or (stage == "train" and each.observer.uncalled)]
 
 
 def _rehearse(
@@ -154,6 +154,10 @@ def _try_outputs(
 def _rehearsed(callback: "StageCallback", trainer: L.Trainer, stage: str, *, step: Step) -> set[str]:
     names: set[str] = set()
     with _errors_named(callback, stage):
+        if not callback.watches(stage):  # it is here to see whether the step calls what other stages do not
+            callback.observer.cancel()
+            callback.observer.refuse_uncalled()
+            return names
         seen = callback.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage)
         names = callback.rehearse(seen, stage)
         callback.failures.prove(stage)

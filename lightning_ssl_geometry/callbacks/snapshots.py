@@ -17,7 +17,7 @@ from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, now, run_files, starts_anew
 from lightning_ssl_geometry.deprecation import by_position
-from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer
+from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer, one_host
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.recording.run_files import RunFiles
@@ -39,8 +39,9 @@ class EmbeddingSnapshots(RunCallback):
 
     Args:
         iterations: Numbers of optimizer steps after which the embeddings are saved. 0 means before the first step.
-        **host: For a module of another package: `taps`, `view_layout`, `batch_keys` and `augment` of
-            :class:`lightning_ssl_geometry.observe.host.Host`. They say where z and the views are.
+        host: For a model of another package: a :class:`Host`, which says where z and the views are. Callbacks may share
+            it.
+        **places: `taps`, `view_layout`, `batch_keys` and `augment` of :class:`Host`, in place of `host`.
 
     Attributes:
         kept: Iteration -> {"z": (n, P), "index": (n,), "label": (n,)}.
@@ -52,13 +53,13 @@ class EmbeddingSnapshots(RunCallback):
 
     @by_position("taps", "view_layout", "batch_keys", "augment")
     @passed_on
-    def __init__(self, iterations: Sequence[int], **host: Unpack[HostSettings]) -> None:
+    def __init__(self, iterations: Sequence[int], *, host: Host | None = None, **places: Unpack[HostSettings]) -> None:
         super().__init__()
         wanted = sorted(iterations)
         if not wanted or wanted[0] < 0 or len(set(wanted)) < len(wanted):
             raise ValueError(f"Expected `iterations` >= 0, each once and at least one, but got {list(iterations)}.")
         self.iterations = wanted
-        self.observer = Observer(Host(**host))
+        self.observer = Observer(one_host(host, Host(**places)), one_view=True)
         self.kept: dict[int, dict[str, Tensor]] = {}
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:

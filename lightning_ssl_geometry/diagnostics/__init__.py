@@ -34,6 +34,7 @@ __all__ = [
     "LossGap",
     "LossTerms",
     "MeanCorrelationCoefficient",
+    "ModalityGap",
     "Moments",
     "NeuralCollapse",
     "NeuralKernel",
@@ -86,6 +87,7 @@ from lightning_ssl_geometry.diagnostics.layers import LayerSample
 from lightning_ssl_geometry.diagnostics.lidar import LiDAR
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.diagnostics.matching import MeanCorrelationCoefficient, TemperatureOrder
+from lightning_ssl_geometry.diagnostics.modality_gap import ModalityGap
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement
 from lightning_ssl_geometry.diagnostics.neural_collapse import NeuralCollapse
 from lightning_ssl_geometry.diagnostics.neural_kernel import NeuralKernel

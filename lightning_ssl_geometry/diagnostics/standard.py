@@ -1,6 +1,9 @@
 """The diagnostics that `GeometryMonitor()` observes by default."""
 
-__all__ = ["STANDARD_RENAME", "standard_diagnostics"]
+__all__ = ["STANDARD_RENAME", "standard_diagnostics", "tower_diagnostics", "tower_rename"]
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import nn
 from torchmetrics import Metric
@@ -8,9 +11,12 @@ from torchmetrics import Metric
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity
+from lightning_ssl_geometry.diagnostics.modality_gap import ModalityGap
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank
+from lightning_ssl_geometry.quantity import Chart
 
+_UNIFORMITY = Chart("tower_uniformity", "Uniformity of each tower")
 STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 
 
@@ -29,3 +35,34 @@ def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric
         "bound": UpperBound(),
     }
     return {name: each for name, each in found.items() if projector is None or each.applies_to(projector)}
+
+
+def tower_diagnostics(towers: Mapping[str, Sequence[str]]) -> dict[str, Metric]:
+    """Return {name: diagnostic} of the diagnostics that a model with several towers gets besides the standard ones.
+
+    `towers` maps "h" and "z" to the names of the towers. The names of the diagnostics end with the name of a tower.
+    """
+    found: dict[str, Metric] = {"modality_gap": ModalityGap()} if "z" in towers else {}
+    for space in ("h", "z"):
+        for tower in towers.get(space, ()):
+            found |= {
+                f"effective_rank_{space}_{tower}": EffectiveRank(),
+                f"log_spectrum_{space}_{tower}": LogSpectrum(),
+            }
+    return found | {f"uniformity_{tower}": _of_one_tower() for tower in towers.get("z", ())}
+
+
+def tower_rename(towers: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+    """Return the argument `rename` of `GeometryMonitor` that gives each of :func:`tower_diagnostics` its tower."""
+    found = {f"uniformity_{tower}": {"z": f"z.{tower}"} for tower in towers.get("z", ())}
+    for space in ("h", "z"):
+        for name in ("effective_rank", "log_spectrum"):
+            found |= {f"{name}_{space}_{tower}": {"h": f"{space}.{tower}"} for tower in towers.get(space, ())}
+    return found
+
+
+def _of_one_tower() -> Uniformity:
+    metric = Uniformity()
+    apart = replace(metric.quantities[""], chart=_UNIFORMITY, picture=None)  # not in the figure with the alignment
+    metric.quantities = {"": apart}  # type: ignore[misc]
+    return metric

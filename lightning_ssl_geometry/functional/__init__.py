@@ -70,6 +70,9 @@ __all__ = [
     "log_singular_values",
     "mean_correlation",
     "mle_dimension",
+    "modality_gap",
+    "modality_gap_by_chance",
+    "modality_gap_share",
     "nearby_bases",
     "neural_collapse",
     "neural_kernel",
@@ -156,6 +159,7 @@ from lightning_ssl_geometry.functional.intrinsic_dimension import mle_dimension,
 from lightning_ssl_geometry.functional.latent_r2 import latent_r2
 from lightning_ssl_geometry.functional.lidar import lidar
 from lightning_ssl_geometry.functional.matching import mean_correlation
+from lightning_ssl_geometry.functional.modality_gap import modality_gap, modality_gap_by_chance, modality_gap_share
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
 from lightning_ssl_geometry.functional.neural_collapse import neural_collapse
 from lightning_ssl_geometry.functional.neural_kernel.alignment import (

@@ -15,8 +15,14 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import named
 from lightning_ssl_geometry.diagnostics.diagnostic import preferred
-from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
+from lightning_ssl_geometry.diagnostics.standard import (
+    STANDARD_RENAME,
+    standard_diagnostics,
+    tower_diagnostics,
+    tower_rename,
+)
 from lightning_ssl_geometry.loop.failures import Failures, diagnostic_named
+from lightning_ssl_geometry.loop.left_out import leave_out
 from lightning_ssl_geometry.loop.readout import Readout, Seen
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.batch_keys import near
@@ -73,7 +79,8 @@ class Measurements:
     ) -> None:
         self._standard = diagnostics is None
         if diagnostics is None:
-            diagnostics, rename = standard_diagnostics(), {**STANDARD_RENAME, **rename}
+            diagnostics = standard_diagnostics() | tower_diagnostics(observer.towers)
+            rename = {**STANDARD_RENAME, **tower_rename(observer.towers), **rename}
         named(Metric, diagnostics=diagnostics)
         check_name("diagnostics", *diagnostics)
         check_name("name", *([] if name is None else [name]))
@@ -95,6 +102,7 @@ class Measurements:
         """Prepare for a run that writes its arrays to `files`. None: this run has no files yet."""
         self._files = files
         self._spaces: dict[tuple[str, str], tuple[str, int | None]] = {}
+        self._left_out: dict[str, set[str]] = {}  # stage -> diagnostics that its steps do not show enough for
         self._told: set[str] = set()  # diagnostics whose descriptions and results have different names
         self._refused: set[str] = set()  # names that somebody else logs with another meaning
         self._readout.restart()
@@ -107,8 +115,9 @@ class Measurements:
         """
         projector = getattr(model, "projector", None)  # one named in `taps` is checked later, at the first step
         known = projector if isinstance(projector, nn.Module) else None
-        wanted = standard_diagnostics(known) if self._standard else self.diagnostics
+        unfit = standard_diagnostics().keys() - standard_diagnostics(known).keys() if self._standard else set()
         lacking = {"encoder", "projector"} - set(modules) if self._standard and modules is not None else set()
+        wanted = [name for name in self.diagnostics if name not in unfit]
         names = [name for name in wanted if not lacking & _required(self.diagnostics[name]).keys()]
         for stage, metrics in self._metrics.items():
             self._metrics[stage] = {name: metrics.get(name) or copy.deepcopy(self.diagnostics[name]) for name in names}
@@ -120,6 +129,11 @@ class Measurements:
     def watches(self, stage: str) -> bool:
         """Whether a stage is observed."""
         return stage in self._metrics
+
+    @property
+    def stages(self) -> list[str]:
+        """The observed stages."""
+        return list(self._metrics)
 
     def of(self, stage: str) -> Mapping[str, Metric]:
         """Return the diagnostics of a stage by name."""
@@ -153,8 +167,9 @@ class Measurements:
             self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
         spaces = {name: observation[name] for name in ("h", "z") if isinstance(observation.get(name), Tensor)}
         self._widths |= {(stage, name): value.shape[-1] for name, value in spaces.items()}
+        left_out = self._lacking(stage, observation)
         for name, metric in self._metrics[stage].items():
-            if self.failures.failed(stage, name):
+            if name in left_out or self.failures.failed(stage, name):
                 continue
             with self.failures.caught(moment, self.owner.title, stage, diagnostic=name):
                 rename = self._require(metric, name, observation, stage=stage)
@@ -190,7 +205,10 @@ class Measurements:
         entries: dict[str, Declared | None] = {}
         tensors = (value for value in observation.values() if isinstance(value, Tensor))
         device = next((value.device for value in tensors), torch.device("cpu"))
+        left_out = self._lacking(stage, observation)
         for name, metric in self._metrics[stage].items():
+            if name in left_out:
+                continue
             copied = copy.deepcopy(metric).to(device)
             copied.distributed_available_fn = lambda: False  # this rank's batch alone
             rename = self._require(metric, name, observation, stage=stage)
@@ -207,6 +225,31 @@ class Measurements:
             self._tell_misnamed(name, found)
         self.owner.check(entries)
         return {self.logged(stage, name) for name in names}
+
+    def _lacking(self, stage: str, observation: dict[str, Any]) -> set[str]:
+        # decided at the first step of a stage: a later step that shows less is a failure
+        if stage not in self._left_out:
+            apart = self._of_joint_towers(stage, observation)
+            self._left_out[stage] = apart | leave_out(self, stage, observation, known=apart)
+        return self._left_out[stage]
+
+    def _of_joint_towers(self, stage: str, observation: Mapping[str, Any]) -> set[str]:
+        silent = {name.partition(".")[0] for name in self.observer.silent}
+        missing = self.observer.towers.keys() - observation.keys() - silent
+        if not self._standard or not missing:
+            return set()
+        metrics = self._metrics[stage]
+        found = [name for name, metric in metrics.items() if missing & self._read(name, metric, observation)]
+        if found and not self._left_out:
+            rank_zero_warn(
+                f"{self.owner.title} leaves {', '.join(found)} out, since the towers in `taps` return vectors of "
+                "different widths. Each tower has diagnostics of its own."
+            )
+        return set(found)
+
+    def _read(self, name: str, metric: Metric, observation: Mapping[str, Any]) -> set[str]:
+        rename = self.renamed(metric, name, observation)
+        return {rename.get(argument, argument) for argument in inspect.signature(metric.update).parameters}
 
     def _refuse_equal(self, name: str, results: set[str], others: set[str]) -> None:
         if equal := results & (others - {name} | (self.diagnostics.keys() - {name})):

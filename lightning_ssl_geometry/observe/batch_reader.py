@@ -4,6 +4,7 @@ __all__ = ["BatchReader", "with_clean"]
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -68,6 +69,19 @@ class BatchReader:
         """Return the parts of a batch by name, except the views. Raises a ValueError if a part is missing."""
         keys = self._places(batch, stage)
         return {name: place(batch, key, name) for name, key in keys.items() if name != "views"}
+
+    def samples(self, batch: Any, stage: str) -> int | None:
+        """Return the number of samples of a batch, from the parts that `batch_keys` names. None: they do not say it."""
+        keys = self._places(batch, stage)
+        for name in ("views", "index", "label", "image"):
+            part = None
+            if name in keys:
+                with suppress(ValueError):  # a missing part is an error where it is read
+                    part = place(batch, keys[name], name)
+            part = part[0] if isinstance(part, Sequence) and part else part
+            if isinstance(part, Tensor) and part.ndim:
+                return len(part)
+        return None
 
     def has_views(self, batch: Any, stage: str) -> bool:
         """Whether `batch_keys`, or the batch itself, has an entry "views"."""

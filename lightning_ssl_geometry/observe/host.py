@@ -1,6 +1,6 @@
 """Observer: collects h, z, labels and other tensors of a step, from its outputs or by forward hooks."""
 
-__all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings"]
+__all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings", "one_host"]
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -13,7 +13,7 @@ from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys, contents, in_short, stage_keys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
 from lightning_ssl_geometry.observe.moment import Moment
-from lightning_ssl_geometry.observe.taps import Taps, ViewLayout
+from lightning_ssl_geometry.observe.taps import TapPaths, Taps, ViewLayout
 from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
 
 _TAPPED = ("h", "z", "fibers", "encoder", "projector")
@@ -27,8 +27,9 @@ class NotFiniteError(ValueError):
 class TapSettings(TypedDict, total=False):
     """Keyword arguments of :class:`Host`, except `augment`."""
 
-    taps: dict[str, str] | None
+    taps: TapPaths | None
     view_layout: ViewLayout
+    num_views: int | None
     batch_keys: BatchKeys | None
     views: ViewLayout | None
 
@@ -42,15 +43,30 @@ class HostSettings(TapSettings, total=False):
 class Host:
     """Describes where to find h, z, labels and views in a LightningModule of another package (the host).
 
+    Callbacks take these arguments one by one, or one Host as their argument `host`. They may share one Host.
+
+    A step of the host may show less than another. A validation step may pass one view through the backbone alone, for
+    example. The monitor then leaves out the diagnostics that need more in this stage, and a warning names them. A
+    submodule in `taps` that neither the training nor the validation step calls is an error before training.
+
     Args:
         taps: Name -> dotted path of a submodule whose output is recorded, such as {"h": "backbone", "z": "head",
             "projector": "head"}. The names "encoder" and "projector" stand for the submodule itself, not for its
-            output. None: the host's steps return a mapping with these names. Some callbacks pass views through the host
-            themselves. If `taps` has both "encoder" and "projector", the callbacks call these submodules. Otherwise,
-            they call the host's `forward`. If the host has no `forward`, they call the submodules of h and z.
+            output. "backbone:cls" is the first token of an output (N, T, D), and "backbone:0" the first entry of a
+            tuple: see :class:`lightning_ssl_geometry.observe.tap.Tap`. A list of paths names the towers of a model,
+            which receive one view each: see :class:`lightning_ssl_geometry.observe.taps.Taps`. None: the host's steps
+            return a mapping with these names. Some callbacks pass views through the host themselves. If `taps` has both
+            "encoder" and "projector", the callbacks call these submodules. Otherwise, they call the host's `forward`.
+            If the host has no `forward`, they call the submodules of h and z.
         view_layout: How a submodule in `taps` receives the two views of N samples. "calls": one call per view.
             "halves": one call on 2N rows, first all first views, then all second views. "interleaved": one call on 2N
-            rows, the two views of a sample next to each other.
+            rows, the two views of a sample next to each other. The views are numbered in the order of the calls or rows
+            (with towers, in the order of the list). Diagnostics that compare two views use the first two. Ranks and
+            spectra use all views.
+        num_views: Number of views V, if `view_layout` is "halves" or "interleaved". None: the number of rows of a call
+            divided by N, if `batch_keys` names a part of the batch with N rows, such as the label, else 2. A step may
+            show one view even if V is given. If V is given with "halves", a submodule may be called several times, for
+            example once for each size of crops. The rows of its calls are joined.
         batch_keys: Name -> place in the batch. A place is a key, a position, a dotted path ("views.0.image"), or a list
             of these. "views" is a list of views, "image" the images. A prefix limits an entry to one stage, as in
             {"label": 1, "val/label": "label"}. If a batch lacks a place, the first batch of the stage raises an error.
@@ -65,11 +81,12 @@ class Host:
 
     def __init__(
         self,
-        taps: dict[str, str] | None = None,
+        taps: TapPaths | None = None,
         view_layout: ViewLayout = "calls",
         batch_keys: BatchKeys | None = None,
         augment: nn.Module | None = None,
         views: ViewLayout | None = None,
+        num_views: int | None = None,
     ) -> None:
         if views is not None:
             if view_layout not in ("calls", views):
@@ -78,15 +95,33 @@ class Host:
             view_layout = views
         self.taps = taps
         self.view_layout = view_layout
+        self.num_views = num_views
         self.batch_keys = batch_keys
         self.augment = augment
+
+
+def one_host(host: Host | None, flat: Host) -> Host:
+    """Return `host`, or the host `flat` of the flat keywords if `host` is None. Raises a ValueError if both are given.
+
+    >>> one_host(Host({"h": "backbone"}), Host(batch_keys={"label": 1}))
+    Traceback (most recent call last):
+    ValueError: Expected `host` alone, but got `batch_keys` beside it. Say it in `host`.
+    """
+    if host is None:
+        return flat
+    if not isinstance(host, Host):
+        raise ValueError(f"Expected `host` to be a Host, such as Host(taps={{...}}), but got a {type(host).__name__}.")
+    beside = [name for name, value in vars(flat).items() if value != vars(Host())[name]]
+    if beside:
+        raise ValueError(f"Expected `host` alone, but got `{'` and `'.join(beside)}` beside it. Say it in `host`.")
+    return host
 
 
 class Observer:
     """Collects the tensors and modules of a step by name: h, z, label, index, encoder, projector and others.
 
     Args:
-        host: Where to find the tensors and modules in a LightningModule of another package.
+        host: Where to find the tensors and modules in a LightningModule of another package. Observers may share it.
         finite: Raise an error if h or z is not finite. This check synchronizes with the GPU.
         one_view: If `batch_keys` has "image" and no "views", :meth:`look` takes the images as the only view.
         names: Names of parts that need no entry in `batch_keys` if a batch has them as keys.
@@ -95,7 +130,7 @@ class Observer:
     def __init__(self, host: Host, finite: bool = True, one_view: bool = False, names: Sequence[str] = ()) -> None:
         self.one_view = one_view
         self.finite = finite
-        self.taps = Taps(host.taps, host.view_layout) if host.taps else None
+        self.taps = Taps(host.taps, host.view_layout, host.num_views) if host.taps else None
         self.reader = BatchReader(host.batch_keys, host.augment, names)
         self._precision = Precision()
         self._untapped: tuple[str, list[str]] | None = None  # class and submodules of a host that only taps can show
@@ -104,6 +139,11 @@ class Observer:
     def augment(self) -> nn.Module | None:
         """The module that makes views of images, or None."""
         return self.reader.augment
+
+    @property
+    def towers(self) -> Mapping[str, Sequence[str]]:
+        """Name in `taps` -> names of the towers, for the names with a list of paths."""
+        return self.taps.towers if self.taps else {}
 
     def attach(self, host: nn.Module, precision: Precision | None = None) -> None:
         """Register forward hooks on the submodules that `taps` names. Raises a ValueError if one does not exist.
@@ -142,6 +182,21 @@ class Observer:
         if self.taps:
             self.taps.open()
 
+    @property
+    def silent(self) -> dict[str, str]:
+        """Name -> path, for the names in `taps` whose submodules the latest step did not call."""
+        return {name: self.taps.path_of(name) for name in self.taps.silent} if self.taps else {}
+
+    @property
+    def uncalled(self) -> list[str]:
+        """Names in `taps` whose submodules neither the latest step nor an earlier step of this run has called."""
+        return [name for name in self.taps.silent if name in self.taps.uncalled] if self.taps else []
+
+    def refuse_uncalled(self) -> None:
+        """Raise a ValueError if :attr:`uncalled` has a name."""
+        if self.taps and self.uncalled:
+            self.taps.refuse(self.uncalled)
+
     def cancel(self) -> None:
         """Stop recording, and discard the recorded outputs."""
         if self.taps:
@@ -154,15 +209,18 @@ class Observer:
     def close(self, outputs: Any, batch: Any, moment: Moment, stage: str) -> dict[str, Any]:
         """Stop recording, and return the tensors of the step by name, detached.
 
-        Samples without an index get one that no other process uses. Raises a ValueError if h or z is not finite, or if
-        shapes do not match.
+        Samples without an index get one that no other process uses. A step may call only some of the submodules in
+        `taps`. Raises a ValueError if it calls none, if no training step and no earlier step calls one of them, if h or
+        z is not finite, or if shapes do not match.
         """
         found = dict(outputs) if isinstance(outputs, Mapping) else {}
         if self.taps:
-            found |= self.taps.close()
+            found |= self.taps.close(self.reader.samples(batch, stage))
+            if stage == "train":
+                self.refuse_uncalled()
         found |= self.reader.read(batch, stage)
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
-        spaces = {name: observation[name] for name in ("h", "z") if name in observation}
+        spaces = {name: observation[name] for name in observation if name.partition(".")[0] in ("h", "z")}
         for name, value in spaces.items() if self.finite else ():
             if bad := int((~torch.isfinite(value)).sum()):
                 raise NotFiniteError(
@@ -219,10 +277,11 @@ class Observer:
     def _shared_size(
         self, observation: dict[str, Any], spaces: dict[str, Tensor], *, batch: Any, keys: BatchKeys
     ) -> int:
-        shapes = {name: tuple(value.shape[:2]) for name, value in spaces.items()}
-        if len(set(shapes.values())) > 1:
+        shapes = {name: tuple(value.shape[: 1 if "." in name else 2]) for name, value in spaces.items()}
+        joint = {shape for shape in shapes.values() if len(shape) > 1}
+        if len(joint) > 1 or len({shape[-1] for shape in shapes.values()}) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")
-        n = next(iter(shapes.values()))[1]
+        n = next(iter(shapes.values()))[-1]
         for name in (name for name in COLUMNS if SAMPLE_AXIS[name] == 0):
             if observation.get(name) is not None and (rows := len(observation[name])) != n:
                 one_call = self.taps and self.taps.view_layout == "calls" and n == 2 * rows

@@ -1,56 +1,87 @@
 """Taps: forward hooks that record the outputs of a model's submodules."""
 
-__all__ = ["Taps", "ViewLayout"]
+__all__ = ["TapPaths", "Taps", "ViewLayout"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import one_of
+from lightning_ssl_geometry.checks import integer, one_of
 from lightning_ssl_geometry.introspection import submodule
+from lightning_ssl_geometry.observe.tap import PickedModule, Tap, tower_names
 
 ViewLayout = Literal["calls", "halves", "interleaved"]
+TapPaths = Mapping[str, str | list[str]]
 _MODULES = ("encoder", "projector")
 _MOST = 6
-_NO_FORWARD = "LightningModule.forward"  # by name, for the packages lightning and pytorch_lightning
+_NO_FORWARD = ("LightningModule.forward", "_forward_unimplemented")  # by name, for both packages of Lightning
 
 
 class Taps:
     """Records the outputs of submodules with forward hooks.
 
+    A list of several submodules stands for towers: tower v receives view v, in one call. The output of each tower is
+    recorded as a tensor (N, D) of its own, such as "h.visual" and "h.text" for {"h": ["visual", "text"]}. If the
+    shapes of the towers are equal, "h" is recorded, too.
+
     Args:
-        taps: Name -> dotted path of a submodule whose output is recorded. The names "encoder" and "projector" stand for
-            the submodule itself, not for its output.
+        taps: Name -> dotted path of a submodule whose output is recorded, or list of paths. A :class:`Tap` says what
+            else a path may contain. The names "encoder" and "projector" stand for the submodule itself, not for its
+            output.
         view_layout: How the submodules receive the views: see :class:`lightning_ssl_geometry.observe.host.Host`.
+        num_views: Number of views V in the layouts "halves" and "interleaved": see the same class.
+
+    Attributes:
+        silent: Names in `taps` whose submodules the latest step did not call.
+        towers: Name in `taps` -> names of its towers, for the names with a list.
     """
 
-    def __init__(self, taps: dict[str, str], view_layout: ViewLayout = "calls") -> None:
+    def __init__(self, taps: TapPaths, view_layout: ViewLayout = "calls", num_views: int | None = None) -> None:
         one_of(get_args(ViewLayout), view_layout=view_layout)
+        if num_views is not None:
+            integer(1, num_views=num_views)
+            if view_layout == "calls":
+                raise ValueError(
+                    "Expected `num_views` beside `view_layout`='halves' or 'interleaved', but got 'calls': each call "
+                    "is a view."
+                )
         self.taps = taps
         self.view_layout = view_layout
+        self.num_views = num_views
+        self.towers = {name: _towers(name, paths) for name, paths in taps.items() if not isinstance(paths, str)}
+        self._taps = {each.name: each for name, paths in taps.items() for each in self._named(name, paths)}
+        self._check_towers()
         self._modules: dict[str, nn.Module] = {}
         self._sources: dict[str, nn.Module] = {}
-        self._caught: dict[str, list[Tensor]] = {}
+        self._caught: dict[str, list[Tensor | Exception]] = {}
+        self._called: set[str] = set()
+        self.silent: list[str] = []
         self._handles: list[Any] = []
         self._linear: list[str] = []
         self._open = False
-        self._count = 2
+        self._count = num_views or 2
         self._own_pass = False
 
     def attach(self, host: nn.Module) -> None:
         """Register the hooks on submodules of `host`. Raises a ValueError if a path in `taps` is no submodule."""
         named = host.named_modules(remove_duplicate=False)
         self._linear = [path.replace("_orig_mod.", "") for path, each in named if isinstance(each, nn.Linear)]
+        self._called, self.silent = set(), []
         self.detach()  # attach before the first forward pass: a compiled module ignores later hooks
-        for name, path in self.taps.items():
-            module = submodule(host, path, argument="taps", given=f"{name}={path!r}")
+        for name, tap in self._taps.items():
+            module = submodule(host, tap.path, argument="taps", given=f"{name}={tap.text!r}")
             self._sources[name] = module
-            if name in _MODULES:  # diagnostics need its layers, not torch.compile's wrapper
-                self._modules[name] = getattr(module, "_orig_mod", module)
+            if _is_module(name):  # diagnostics need its layers, not torch.compile's wrapper
+                module = getattr(module, "_orig_mod", module)
+                self._modules[name] = PickedModule(module, tap) if tap.parts else module
             else:
-                self._handles.append(module.register_forward_hook(self._hook(name)))
+                self._handles.append(module.register_forward_hook(self._hook(tap)))
+        if "projector" in self.towers:  # whose weights are observed; an encoder is called, which two towers cannot be
+            heads = {tower: self._modules[f"projector.{tower}"] for tower in self.towers["projector"]}
+            self._modules["projector"] = nn.ModuleDict(heads)
 
     def detach(self) -> None:
         """Remove the hooks."""
@@ -60,57 +91,88 @@ class Taps:
 
     def open(self) -> None:
         """Start to record the outputs."""
-        self._caught, self._open, self._count, self._own_pass = {}, True, 2, False
+        self._caught, self._open, self._count, self._own_pass = {}, True, self.num_views or 2, False
 
     def cancel(self) -> None:
         """Stop recording, and discard the recorded outputs."""
+        self._called |= self._caught.keys()
         self._caught, self._open = {}, False
 
-    def close(self) -> dict[str, Any]:
+    def close(self, samples: int | None = None) -> dict[str, Any]:
         """Stop recording, and return the outputs and modules by their names in `taps`.
 
-        Each output is detached, and (V, N, ...) for V views of N samples. Raises a ValueError if a submodule was not
-        called or returned no tensor, if z was computed before h, or if N differs between views.
+        Each output is detached, and (V, N, D) for V views of N samples. The output of a tower is (N, D). `samples` is
+        N, if it is known. A step may call only some of the submodules: `silent` has the others. Raises a ValueError if
+        the step called none, or if the model itself was called and did not call all. Also raises a ValueError if a
+        submodule returned no rows, if z was computed before h, or if N differs between views.
         """
         self._open = False
-        silent = [name for name in self.taps if name not in self._caught and name not in self._modules]
-        if silent:
-            raise ValueError(
-                f"Expected the step to pass through `taps` {silent}, but {self.taps[silent[0]]!r} was never called. "
-                f"{self._remedy()} (What torch.compile had compiled before is called without hooks.)"
-            )
+        self._called |= self._caught.keys()
+        self.silent = [name for name in self._hooked if name not in self._caught]
+        if self.silent and (self._own_pass or not self._caught):
+            self.refuse(self.silent)
         caught, self._caught = self._caught, {}
+        found: dict[str, list[Tensor]] = {}
         for name, outputs in caught.items():
-            if strange := [output for output in outputs if not isinstance(output, Tensor)]:
-                raise ValueError(f"Expected tap {name!r} to return a tensor, but got {type(strange[0]).__name__}.")
-        if [name for name in caught if name in ("h", "z")] == ["z", "h"]:
-            raise ValueError(
-                f"Expected `taps` h before z, but {self.taps['z']!r} (z) returned before {self.taps['h']!r} (h). "
-                f"Exchange them: {{'h': {self.taps['z']!r}, 'z': {self.taps['h']!r}}}."
-            )
-        return {name: self._arrange(name, calls) for name, calls in caught.items()} | self._modules
+            for output in outputs:
+                if isinstance(output, Exception):
+                    raise output
+                found.setdefault(name, []).append(output)
+        self._check_order(list(found))
+        self._count_views(sum(map(len, next(iter(found.values()), []))), samples)
+        arranged = {name: self._arrange(name, calls) for name, calls in found.items()}
+        return arranged | self._joint(arranged) | self._modules
 
-    def calls(self, views: Sequence[Tensor]) -> list[Tensor]:
+    def refuse(self, names: Sequence[str]) -> None:
+        """Raise a ValueError that says that the submodules of these names in `taps` were not called."""
+        raise ValueError(
+            f"Expected the step to pass through `taps` {list(names)}, but {self._taps[names[0]].path!r} was never "
+            f"called. {self._remedy()} (What torch.compile had compiled before is called without hooks.)"
+        )
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a name in `taps`, or of a tower such as "h.text"."""
+        return self._taps[name].text
+
+    @property
+    def uncalled(self) -> list[str]:
+        """Names in `taps` whose submodules no step has called since :meth:`attach`."""
+        return [name for name in self._hooked if name not in self._called]
+
+    def calls(self, views: Sequence[Tensor]) -> list[Tensor | tuple[Tensor, ...]]:
         """Arrange V views (N, ...) as inputs of :meth:`forward`.
 
-        If `view_layout` is "calls", the list has V inputs of N rows. Otherwise, it has one input of V N rows.
+        If `view_layout` is "calls", the list has V inputs of N rows. Otherwise, it has one input of V N rows. If the
+        views have several sizes, "halves" has one input for each. With towers, the list has one tuple of V inputs.
         """
         self._count, self._own_pass = len(views), True  # after `open`, which resets both
+        if self.towers:
+            return [tuple(views)]
         if self.view_layout == "calls":
             return list(views)
-        rows = torch.stack(list(views), dim=0 if self.view_layout == "halves" else 1)
-        return [rows.flatten(0, 1)]
+        if self.view_layout == "halves":
+            return [torch.cat(list(alike)) for _, alike in groupby(views, key=lambda view: view.shape)]
+        return [torch.stack(list(views), dim=1).flatten(0, 1)]
 
-    def forward(self, host: nn.Module, x: Tensor) -> None:
-        """Pass an input through the encoder and the projector if `taps` has both, else through the whole model."""
-        if self._modules.keys() >= {"encoder", "projector"}:
-            self._pass("projector", self._pass("encoder", x, after="projector").flatten(1))
-        elif "h" in self._sources and type(host).forward.__qualname__ == _NO_FORWARD:  # the model has none
-            h = self._pass("h", x, after="z").flatten(1)
-            if "z" in self._sources:
-                self._pass("z", h)
+    def forward(self, host: nn.Module, x: Tensor | tuple[Tensor, ...]) -> None:
+        """Pass an input through the encoder and the projector if `taps` has both, else through the whole model.
+
+        A tuple has one input for each tower. Each passes through its own encoder and projector. If `taps` has not both,
+        the model's `forward` gets all inputs.
+        """
+        inputs = x if isinstance(x, tuple) else (x,)
+        if self.towers and len(inputs) != (count := self._tower_count()):
+            raise ValueError(f"Expected one view for each of {count} towers in `taps`, but got {len(inputs)} views.")
+        if self.taps.keys() >= {"encoder", "projector"}:
+            for place, each in enumerate(inputs):
+                self._pass(self._at("projector", place), self._pass(self._at("encoder", place), each))
+        elif "h" in self.taps and type(host).forward.__qualname__ in _NO_FORWARD:  # the model has none
+            for place, each in enumerate(inputs):
+                h = self._pass(self._at("h", place), each)
+                if "z" in self.taps:
+                    self._pass(self._at("z", place), h)
         else:
-            host(x)
+            host(*inputs)
 
     def place_of(self, message: str) -> str:
         """Return the paths of the modules in `taps` that a message names in backticks, in sentences, or "".
@@ -118,9 +180,11 @@ class Taps:
         If the message is about linear layers, their paths inside the module, or else in the model, are added.
         """
         said = ""
-        for name, path in self.taps.items():
-            if name in self._modules and f"`{name}`" in message:
-                said += f" `taps` has {name}={path!r}." + (self._linear_layers(path) if "Linear" in message else "")
+        for name, paths in self.taps.items():
+            if name in _MODULES and f"`{name}`" in message:
+                said += f" `taps` has {name}={paths!r}."
+                if "Linear" in message and isinstance(paths, str):
+                    said += self._linear_layers(self._taps[name].path)
         return said
 
     def _linear_layers(self, path: str) -> str:
@@ -128,23 +192,76 @@ class Taps:
         found = (inside or self._linear)[:_MOST]
         return f" Linear layers {'inside of it' if inside else 'elsewhere'}: {', '.join(found) or 'none'}."
 
-    def _pass(self, name: str, x: Tensor, after: str = "") -> Tensor:
-        try:
-            output: Tensor = self._sources[name](x)
-        except (RuntimeError, TypeError, ValueError) as error:
-            first, second = self.taps[name], self.taps.get(after)
-            hint = f" If the two are exchanged, say {{{name!r}: {second!r}, {after!r}: {first!r}}}." if second else ""
-            raise ValueError(
-                f"Expected `taps` {name}={first!r} to take a tensor of shape {tuple(x.shape)}, but it raised "
-                f"{type(error).__name__}: {error}.{hint}"
-            ) from error
-        return output
+    def _named(self, name: str, paths: str | list[str]) -> list[Tap]:
+        if isinstance(paths, str):
+            return [Tap(name, paths)]
+        return [Tap(f"{name}.{tower}", path) for tower, path in zip(self.towers[name], paths, strict=True)]
 
-    def _hook(self, name: str) -> Any:
+    @property
+    def _hooked(self) -> list[str]:
+        return [name for name in self._taps if name not in self._modules]
+
+    def _count_views(self, rows: int, samples: int | None) -> None:
+        counts = samples and not self._own_pass and (self.num_views is None or rows == samples)
+        if samples and counts and rows % samples == 0:
+            self._count = rows // samples
+
+    def _check_towers(self) -> None:
+        if self.towers and self.view_layout != "calls":
+            raise ValueError(
+                f"Expected `view_layout`='calls' beside lists in `taps`, since each tower gets one view, but got "
+                f"{self.view_layout!r}."
+            )
+        if len(counts := {name: len(towers) for name, towers in self.towers.items()}) and len(set(counts.values())) > 1:
+            raise ValueError(f"Expected lists of one length in `taps`, one path for each tower, but got {counts}.")
+
+    def _tower_count(self) -> int:
+        return len(next(iter(self.towers.values())))
+
+    def _at(self, name: str, place: int) -> str:
+        return f"{name}.{self.towers[name][place]}" if name in self.towers else name
+
+    def _pass(self, name: str, x: Tensor) -> Tensor:
+        tap = self._taps[name]
+        try:
+            output = self._sources[name](x)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"Expected `taps` {name}={tap.text!r} to take a tensor of shape {tuple(x.shape)}, but it raised "
+                f"{type(error).__name__}: {error}.{self._exchanged(name)}"
+            ) from error
+        return tap(output) if name.partition(".")[0] in ("encoder", "h") else output
+
+    def _exchanged(self, name: str) -> str:
+        first, _, tower = name.partition(".")
+        after = ".".join(filter(None, [{"encoder": "projector", "h": "z"}.get(first, ""), tower]))
+        if tower or after not in self._taps:
+            return ""
+        one, other = self._taps[name].text, self._taps[after].text
+        return f" If the two are exchanged, say {{{name!r}: {other!r}, {after!r}: {one!r}}}."
+
+    def _check_order(self, names: list[str]) -> None:
+        for place in range(self._tower_count() if self.towers else 1):
+            h, z = self._at("h", place), self._at("z", place)
+            if {h, z} <= set(names) and names.index(z) < names.index(h):
+                one, other = self._taps[h].text, self._taps[z].text
+                raise ValueError(
+                    f"Expected `taps` h before z, but {other!r} (z) returned before {one!r} (h). "
+                    f"Exchange them: {{'h': {other!r}, 'z': {one!r}}}."
+                )
+
+    def _joint(self, arranged: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = {}
+        for name, towers in self.towers.items():
+            rows = [arranged[f"{name}.{tower}"] for tower in towers if f"{name}.{tower}" in arranged]
+            if rows and len({each.shape for each in rows}) == 1:
+                found[name] = torch.stack(rows)
+        return found
+
+    def _hook(self, tap: Tap) -> Any:
         def catch(module: nn.Module, inputs: Any, output: Any) -> None:
             if self._open:
-                caught = output.detach().flatten(1) if isinstance(output, Tensor) else output
-                self._caught.setdefault(name, []).append(caught)
+                self._caught.setdefault(tap.name, []).append(_recorded(tap, output))
 
         return catch
 
@@ -158,18 +275,62 @@ class Taps:
         return f"The host's `forward` does not pass through it: add {' and '.join(wanted)} to `taps`."
 
     def _arrange(self, name: str, calls: list[Tensor]) -> Tensor:
+        if name not in self.taps:
+            if len(calls) > 1:
+                raise ValueError(
+                    f"Expected tower {self._taps[name].text!r} (tap {name!r}) to be called once in a step, on its "
+                    f"view, but it was called {len(calls)} times."
+                )
+            return calls[0]
         if self.view_layout == "calls":
             if len({call.shape for call in calls}) > 1:
-                shapes = [tuple(call.shape) for call in calls]
-                raise ValueError(f"Expected tap {name!r} to return one shape per view, but got {shapes}.")
+                raise _unlike(name, calls)
             return torch.stack(calls)
-        if len(calls) > 1 or len(calls[0]) % self._count:
-            rows = [len(call) for call in calls]
-            hint = " Each call is of one view: `view_layout='calls'`." if len(calls) > 1 else ""
-            raise ValueError(
-                f"Expected tap {name!r} to be called once on {self._count}N rows "
-                f"(`view_layout`={self.view_layout!r}), got {rows}.{hint}"
-            )
+        rows = self._rows_of(name, calls)
         if self.view_layout == "halves":
-            return calls[0].unflatten(0, (self._count, -1))
-        return calls[0].unflatten(0, (-1, self._count)).transpose(0, 1)
+            return rows.unflatten(0, (self._count, -1))
+        return rows.unflatten(0, (-1, self._count)).transpose(0, 1)
+
+    def _rows_of(self, name: str, calls: list[Tensor]) -> Tensor:
+        joined = self.view_layout == "halves" and (self.num_views is not None or self._own_pass)
+        counts = [len(call) for call in calls]
+        if len({call.shape[1] for call in calls}) > 1:
+            raise _unlike(name, calls)
+        n = sum(counts) // self._count  # joined calls have whole views
+        whole = n * self._count == sum(counts) and not (n and any(count % n for count in counts))
+        if not whole or (len(calls) > 1 and not joined):
+            often = "called" if joined else "called once"
+            hint = " Each call is of one view: `view_layout='calls'`." if len(calls) > 1 and not joined else ""
+            raise ValueError(
+                f"Expected tap {name!r} to be {often} on {self._count}N rows (`view_layout`={self.view_layout!r}), got "
+                f"{counts}.{hint}"
+            )
+        return torch.cat(calls)
+
+
+def _towers(name: str, paths: Sequence[str]) -> list[str]:
+    if not (isinstance(paths, Sequence) and len(paths) > 1 and all(isinstance(path, str) for path in paths)):
+        raise ValueError(f"Expected `taps` {name} to be a path, or a list of two or more, but got {paths!r}.")
+    names = tower_names(paths)
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"Expected `taps` {name} to list different towers, but got {paths!r}. For one submodule that is called "
+            f"once per view, say {name}={paths[0]!r}."
+        )
+    return names
+
+
+def _unlike(name: str, calls: Sequence[Tensor]) -> ValueError:
+    shapes = [tuple(call.shape) for call in calls]
+    return ValueError(f"Expected tap {name!r} to return one shape per view, but got {shapes}.")
+
+
+def _is_module(name: str) -> bool:
+    return name.partition(".")[0] in _MODULES
+
+
+def _recorded(tap: Tap, output: Any) -> Tensor | Exception:
+    try:
+        return tap(output).detach().clone()  # a later layer may work in place
+    except Exception as error:  # raised by `close`: in a hook, it would end the host's own step
+        return error

@@ -213,7 +213,7 @@ def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, titl
     parts = {member.part for member in members}
     apart = [space_name(next(iter(spaces)))] if len(spaces) == 1 and any(member.spaces for member in members) else []
     apart += [next(iter(parts))] if len(parts) == 1 else []
-    apart += [first.base] if first.distinct and len(members) == 1 else []
+    apart += [first.own_name] if len(members) == 1 else []
     named = ", ".join(filter(None, apart))
     whole = f"{first.quantity.title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
     shares_axes = chart is not None and kind != "layers" and not (first.kind == "path" != kind)

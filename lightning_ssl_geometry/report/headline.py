@@ -39,8 +39,7 @@ def headline(run: Run) -> list[Tile]:
     found = [(member, known) for member in members([run]) if (known := member.declared) and known.quantity.headline]
     found.sort(key=lambda each: order.index(each[1].section) if each[1].section in order else len(order))
     last = {  # the last of a projector's layers
-        (known.diagnostic, known.key, known.space, member.base if member.distinct else ""): member
-        for member, known in found
+        (known.diagnostic, known.key, known.space, member.own_name): member for member, known in found
     }
     return [*_gains(run), *(tile for member in last.values() if (tile := _tile(run, member)))]
 

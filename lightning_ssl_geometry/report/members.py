@@ -9,7 +9,7 @@ __all__ = ["LAYERS", "Member", "is_scalar", "log_kind", "logged", "members", "pr
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ class Member:
     declared: Declared | None  # in the first run that has it; None if nobody declared it
     base: str  # the logged name behind the stage, in the first run that has it
     names: dict[int, dict[str, str]] = field(default_factory=dict)  # run's place -> stage -> its logged name
-    distinct: bool = False  # only its name tells it apart from another quantity
+    own_name: str = ""  # tells it apart from another quantity of the same meaning
     spaces: bool = False  # its title names its space: there are several, or it is not the one of its class
 
     @property
@@ -64,7 +64,7 @@ class Member:
     @property
     def title(self) -> str:
         """The title. Tensor, layer and logged name are added if several quantities share a title."""
-        apart = [space_name(self.space) if self.spaces else "", self.part, self.base if self.distinct else ""]
+        apart = [space_name(self.space) if self.spaces else "", self.part, self.own_name]
         named = ", ".join(filter(None, apart))
         return f"{self.quantity.title} ({named})" if named else self.quantity.title
 
@@ -77,6 +77,10 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
     found: dict[_Identity, Member] = {}
     identities = [_of_last_layers(_identities(run)) if last_layers else _identities(run) for run in runs]
     several = {each for held in identities for each in _repeated(held)}
+    alike: dict[_Identity, set[str]] = {}
+    for held in identities:
+        for name, identity in held.items():
+            alike.setdefault(identity, set()).add(split(name)[1])
     observed = {(*each[:2], each[3]) for held in identities for each in held.values() if each[0] and each[3]}
     spaces = Counter(each[:2] for each in observed)
     for place, held in enumerate(identities):
@@ -87,7 +91,8 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
             apart = declared is not None and (declared.renamed or spaces[identity[:2]] > 1)
             if declared is not None and last_layers:
                 declared = replace(declared, part="")
-            member = found.setdefault(key, Member(declared, base, distinct=identity in several, spaces=apart))
+            own = _own_name(base, alike[identity]) if identity in several else ""
+            member = found.setdefault(key, Member(declared, base, own_name=own, spaces=apart))
             member.names.setdefault(place, {}).setdefault(stage, name)
     return list(found.values())
 
@@ -160,6 +165,12 @@ def _identities(run: Run) -> dict[str, _Identity]:
 def _repeated(held: Mapping[str, _Identity]) -> set[_Identity]:  # several logs of a stage mean the same
     counts = Counter((split(name)[0], identity) for name, identity in held.items())
     return {identity for (_, identity), count in counts.items() if count > 1}
+
+
+def _own_name(base: str, alike: Iterable[str]) -> str:  # the name of its monitor, if that is enough
+    monitors = [name.rpartition("/")[0] for name in alike]
+    monitor = base.rpartition("/")[0]
+    return monitor if monitor and monitors.count(monitor) == 1 else base
 
 
 def _of_last_layers(held: Mapping[str, _Identity]) -> dict[str, _Identity]:

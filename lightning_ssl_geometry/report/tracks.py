@@ -73,7 +73,7 @@ def labels(plan: Plan) -> dict[int, str]:
     for member in drawn:
         spaced = space_name(member.space) if len(spaces) > 1 and not member.quantity.baseline else ""
         parted = member.part if len(parts) > 1 else ""
-        based = member.base if member.distinct and len(drawn) > 1 else ""
+        based = member.own_name if len(drawn) > 1 else ""
         found[id(member)] = printable(", ".join(filter(None, [member.quantity.label, spaced, parted, based])), 30)
     if len(drawn) > 1 and len(set(found.values())) < len(drawn):
         found = {

@@ -124,7 +124,7 @@ def test_a_misspelt_place_is_answered_with_the_near_one(tmp_path, keys, message)
         (
             [[torch.randn(6)] * 2 for _ in range(16)],
             {"h": "trunk"},
-            r"Expected `batch_keys` to say where the views are, or the images beside `augment`, such as "
+            r"Expected `batch_keys` to say where the views are, or the images, such as "
             r"`batch_keys={\"views\": \[0, 1\]}`, but got none. The batch has 0: float32 \(8, 6\); 1: f",
         ),
         (torch.randn(16, 6), None, "Expected `taps` for OneTensor, which is not of this package, .* which of its sub"),

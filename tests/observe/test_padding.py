@@ -140,7 +140,7 @@ def test_batches_without_views_are_told_what_to_name(tmp_path):
     with pytest.raises(ValueError, match=r'the views are, or the images, such as `batch_keys={"image": 0}`, but got'):
         quiet(tmp_path, callbacks=[probe]).fit(Supervised(), images(), images(seed=1))
     monitor = GeometryMonitor({"rank": EffectiveRank()}, stages=["probe"], taps=TAPS, batch_keys={"label": 1})
-    with pytest.raises(ValueError, match=r"where the views are, or the images beside `augment`, such as .*got 'label'"):
+    with pytest.raises(ValueError, match=r"where the views are, or the images, such as .*got 'label'"):
         quiet(tmp_path, callbacks=[monitor]).fit(Supervised(), images(), images(seed=1))
 
 

@@ -55,7 +55,8 @@ class SimCLR(pl.LightningModule):
 
     def validation_step(self, batch, batch_idx, dataloader_idx):
         h = self(batch[0]).flatten(start_dim=1)
-        self.log("val_online_loss", cross_entropy(self.online_classifier.head(h), batch[1]))
+        loss = cross_entropy(self.online_classifier.head(h), batch[1])
+        self.log("val_online_loss", loss, batch_size=len(h))
 
     def configure_optimizers(self):
         assert self.trainer.estimated_stepping_batches > 0
