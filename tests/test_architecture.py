@@ -26,13 +26,14 @@ ROOMS = {
     "random": {"checks"},
     "introspection": set(),
     "files": set(),
+    "either_lightning": set(),
     "loggers": {"files"},
     "functional": {"types", "checks", "deprecation", "random", "introspection"},
     "distributed": set(),
     "losses": {"functional", "distributed", "checks", "deprecation"},
     "views": {"functional", "types", "random", "checks", "deprecation"},
     "nn": {"functional", "types", "checks", "deprecation"},
-    "data": {"functional", "views", "types", "random", "checks", "deprecation", "settings"},
+    "data": {"either_lightning", "functional", "views", "types", "random", "checks", "deprecation", "settings"},
     "methods": {
         "losses",
         "functional",
@@ -52,7 +53,8 @@ ROOMS = {
     },
     "observe": {"types", "introspection", "views", "checks", "deprecation", "settings", "distributed"},
     "recording": {
-        *("diagnostics", "observe", "report", "files", "loggers", "quantity", "papers", "manifest", "checks")
+        *("diagnostics", "observe", "report", "files", "loggers", "quantity", "papers", "manifest", "checks"),
+        "either_lightning",
     },
     "loop": {
         *(
@@ -69,6 +71,7 @@ ROOMS = {
         )
     },
     "callbacks": {
+        "either_lightning",
         "loop",
         "recording",
         "diagnostics",

@@ -130,7 +130,7 @@ class GeometryMonitor(StageCallback):
         super().setup(trainer, pl_module, stage)
         self._probe_loader = None
         self.measurements.start(ArrayFiles(run_files(trainer), trainer.loggers))
-        self.measurements.apply_to(pl_module)
+        self.measurements.apply_to(pl_module, self.observer.taps.taps if self.observer.taps else None)
         _refuse_twins(trainer)
         refuse_misspelt([monitor.measurements for monitor in callbacks_of(trainer, GeometryMonitor)])
 

@@ -23,6 +23,7 @@ from lightning_ssl_geometry.callbacks.resumption import (
     unspare_checkpoints,
 )
 from lightning_ssl_geometry.diagnostics.card import quantities_of
+from lightning_ssl_geometry.either_lightning import either
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.recording.quantities_file import NAME, QuantitiesFile, meanings
@@ -166,7 +167,8 @@ def _run(trainer: L.Trainer) -> _Run:
     if trainer.fast_dev_run:  # type: ignore[attr-defined]
         files = RunFiles(None, quiet=True)
         return _Run(files, QuantitiesFile(files))
-    logger = next((each for each in trainer.loggers if isinstance(each, CSVLogger)), next(iter(trainer.loggers), None))
+    tables = (each for each in trainer.loggers if isinstance(each, either(CSVLogger)))
+    logger = next(tables, next(iter(trainer.loggers), None))
     key = trainer if logger is None else logger
     if key not in _RUNS:
         folder = None if logger is None else trainer.strategy.broadcast(_folder(trainer, logger))
@@ -203,7 +205,7 @@ def _has_resumable_table(trainer: L.Trainer) -> bool:
 
 
 def _folder(trainer: L.Trainer, logger: Any) -> str:
-    if isinstance(logger, CSVLogger):
+    if isinstance(logger, either(CSVLogger)):
         return logger.log_dir
     version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
     return os.path.join(logger.save_dir or trainer.default_root_dir, str(logger.name), version)

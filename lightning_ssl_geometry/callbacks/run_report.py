@@ -14,6 +14,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.checks import one_of
+from lightning_ssl_geometry.either_lightning import either
 from lightning_ssl_geometry.recording.run_files import RunFiles
 from lightning_ssl_geometry.recording.run_record import RunRecord, described, errors_warned
 
@@ -106,18 +107,18 @@ class RunReport(RunCallback):
                 self._end(trainer, "failed", exception)
 
     def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if not trainer.fast_dev_run and not any(isinstance(logger, CSVLogger) for logger in trainer.loggers):  # type: ignore[attr-defined]
+        if not trainer.fast_dev_run and not _tables(trainer):  # type: ignore[attr-defined]
             raise ValueError("Expected a CSVLogger among the Trainer's `logger`s for RunReport, but got none.")
         self.refuse(trainer, "run.json", "report.html")
         self._record = self._recorded(run_files(trainer))
         self._record.begin(self._entries(trainer, pl_module), self._done(trainer))
 
     def _begin_late(self, trainer: L.Trainer, pl_module: L.LightningModule) -> bool:
-        loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
-        if self._ended or self.kind != "fit" or trainer.state.fn != "fit" or not loggers:
+        tables = _tables(trainer)
+        if self._ended or self.kind != "fit" or trainer.state.fn != "fit" or not tables:
             return False
         alone = trainer.world_size == 1
-        files = run_files(trainer) if alone else RunFiles(Path(loggers[0].log_dir), trainer.is_global_zero)
+        files = run_files(trainer) if alone else RunFiles(Path(tables[0].log_dir), trainer.is_global_zero)
         try:
             files.check("run.json", "report.html")
         except ValueError:  # the files are of another run, which may be why this run failed
@@ -166,3 +167,7 @@ class RunReport(RunCallback):
             "machine": found["machine"] | {"device": str(pl_module.device)},
         }
         return found | own | {"kind": self.kind} | self.about
+
+
+def _tables(trainer: L.Trainer) -> list[CSVLogger]:
+    return [logger for logger in trainer.loggers if isinstance(logger, either(CSVLogger))]

@@ -105,7 +105,7 @@ class GeometryLoop:
             stages=_STAGES,
             name=name,
         )
-        self.measurements.apply_to(self.model)
+        self.measurements.apply_to(self.model, self.observer.taps.taps if self.observer.taps else ())
         refuse_misspelt([self.measurements])
         self.observer.attach(self.model)
         self._run = RunFolder(folder)

@@ -106,12 +106,18 @@ class Measurements:
         self._refused: set[str] = set()  # names that somebody else logs with another meaning
         self._readout.restart()
 
-    def apply_to(self, model: nn.Module) -> None:
-        """Of the standard set, compute only the diagnostics that apply to the attribute `projector` of a model."""
+    def apply_to(self, model: nn.Module, modules: Iterable[str] | None = None) -> None:
+        """Of the standard set, compute only the diagnostics that apply to a model.
+
+        Those that do not apply to its attribute `projector` are left out. `modules` are the names of the modules that
+        observations have, of "encoder" and "projector". Diagnostics of the other one are left out. None: unknown.
+        """
         projector = getattr(model, "projector", None)  # one named in `taps` is checked later, at the first step
         known = projector if isinstance(projector, nn.Module) else None
         unfit = standard_diagnostics().keys() - standard_diagnostics(known).keys() if self._standard else set()
-        names = [name for name in self.diagnostics if name not in unfit]
+        lacking = {"encoder", "projector"} - set(modules) if self._standard and modules is not None else set()
+        wanted = [name for name in self.diagnostics if name not in unfit]
+        names = [name for name in wanted if not lacking & _required(self.diagnostics[name]).keys()]
         for stage, metrics in self._metrics.items():
             self._metrics[stage] = {name: metrics.get(name) or copy.deepcopy(self.diagnostics[name]) for name in names}
 
@@ -236,9 +242,8 @@ class Measurements:
 
     def _require(self, metric: Metric, name: str, observation: Mapping[str, Any], *, stage: str) -> dict[str, str]:
         rename = self.renamed(metric, name, observation)
-        for argument, parameter in inspect.signature(metric.update).parameters.items():
-            if parameter.default is inspect.Parameter.empty:
-                self.observer.require(rename.get(argument, argument), observation, stage)
+        for argument in _required(metric):
+            self.observer.require(rename.get(argument, argument), observation, stage)
         return rename
 
     def _feed(
@@ -279,6 +284,11 @@ class Measurements:
         space, width = self._spaces.get((stage, name)) or (space_of(metric, self.rename.get(name, {})), None)
         found = {key: meaning(metric, key, space=space, width=width) for key in results}
         return {self.logged(stage, result_name(name, key)): entry for key, entry in found.items()}
+
+
+def _required(metric: Metric) -> dict[str, None]:
+    parameters = inspect.signature(metric.update).parameters.items()
+    return {argument: None for argument, each in parameters if each.default is inspect.Parameter.empty}
 
 
 def _space(name: str, observation: Mapping[str, Any]) -> tuple[str, int | None]:

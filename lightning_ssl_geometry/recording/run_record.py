@@ -18,11 +18,12 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import nn
 
+from lightning_ssl_geometry.either_lightning import package_of
 from lightning_ssl_geometry.recording.logged import log_run
 from lightning_ssl_geometry.recording.run_files import RunFiles
 
 _MOST_ERROR = 10_000
-_PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "lightning", "torchmetrics", "timm", "numpy")
+_PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "torchmetrics", "timm", "numpy")
 
 
 class RunRecord:
@@ -90,7 +91,8 @@ class RunRecord:
     def has_results(self) -> bool:
         """Whether the folder has results of this run, or of one that this run resumes."""
         folder = self.files.folder
-        assert folder is not None
+        if folder is None:
+            return False
         return bool(self.files.resumed) or any((folder / name).exists() for name in ("metrics.csv", "geometry"))
 
     def _write(self, status: str, done: Mapping[str, int]) -> None:
@@ -101,6 +103,7 @@ class RunRecord:
 def described(model: nn.Module) -> dict[str, Any]:
     """Return the entries of `run.json` that any training has: model, command, seed, versions and machine."""
     seed = os.environ.get("PL_GLOBAL_SEED")
+    packages = (*_PACKAGES, package_of(model))
     return {
         "model": type(model).__name__,
         "data": None,
@@ -113,7 +116,7 @@ def described(model: nn.Module) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "world_size": 1,
         "precision": None,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
         "machine": {"system": f"{platform.system()} {platform.machine()}", "cpus": os.cpu_count(), "device": "cpu"},
     }
 
