@@ -18,7 +18,7 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 
 def network():
     first, second = nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 64, 3, padding=1, stride=2)
-    norms = nn.BatchNorm2d(32), nn.BatchNorm2d(64)
+    norms = nn.GroupNorm(4, 32), nn.GroupNorm(4, 64)
     pool = nn.AdaptiveAvgPool2d(1), nn.Flatten()  # crops of any size
     return nn.Sequential(first, norms[0], nn.ReLU(), second, norms[1], nn.ReLU(), *pool)
 

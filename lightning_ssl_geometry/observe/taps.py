@@ -45,8 +45,8 @@ class Taps:
             integer(1, num_views=num_views)
             if view_layout == "calls":
                 raise ValueError(
-                    "Expected `num_views` beside `view_layout`='halves' or 'interleaved', but got 'calls': each call "
-                    "is a view."
+                    "Expected `num_views` beside `view_layout`='halves' or 'interleaved', but got 'calls', where each "
+                    "call is a view."
                 )
         self.taps = taps
         self.view_layout = view_layout

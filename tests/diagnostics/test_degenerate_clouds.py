@@ -51,6 +51,7 @@ OF_ONE_POINT = {
     "Alignment": 0.0,  # the views coincide
     "AugmentationRank": 0.0,
     "GaussianPotential": 1.0,
+    "ModalityGap": {"gap": 0.0, "gap_chance": 0.0},
     "Uniformity": 0.0,
     "PairSimilarity": 1.0,
     "EffectiveRank": 1.0,  # not centred: the one direction of the point

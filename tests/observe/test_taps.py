@@ -99,7 +99,7 @@ def test_crops_of_several_sizes(own):
         ("halves", 3, [4], r"tap 'h' to be called on 3N rows \(`view_layout`='halves'\), got \[4\]"),
         ("halves", 4, [3, 5], r"to be called on 4N rows \(`view_layout`='halves'\), got \[3, 5\]"),
         ("interleaved", 4, [4, 4], r"to be called once on 4N rows .*, got \[4, 4\]. Each call is of one view"),
-        ("calls", 4, [4], "Expected `num_views` beside `view_layout`='halves' or 'interleaved', but got 'calls'"),
+        ("calls", 4, [4], "Expected `num_views` beside `view_layout`='halves' or 'interleaved', but got 'calls', wh"),
         ("halves", 0, [4], "Expected `num_views` to be an integer >= 1, but got 0"),
     ],
 )
