@@ -15,19 +15,20 @@ from torch import Tensor, nn
 def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", ignore: Sequence[str] = ()) -> None:
     """Load a state dict from a file into a network, in place.
 
-    The file is read with `weights_only=True`, so no code in it can run.
+    A file of safetensors holds tensors only. Any other file is read with `weights_only=True`. So no code in it can run.
 
     Args:
         network: The network that gets the weights. The file must have all keys of the network's state dict.
-        checkpoint: A file of `torch.save` or of Lightning. The file is a state dict, or has one under the key
-            `state_dict`, `model_state_dict` or `model`.
+        checkpoint: A file of `torch.save` or of Lightning, or, if its name ends with ".safetensors", of safetensors.
+            The file is a state dict, or has one under the key `state_dict`, `model_state_dict` or `model`.
         prefix: Prefix of the network's keys in the file, such as "backbone.". It is removed from the keys. Keys without
             the prefix are ignored.
         ignore: Prefixes of further keys to ignore, such as "fc.", after `prefix` is removed.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file cannot be read with `weights_only=True`, has no state dict, or has wrong keys or shapes.
+        ValueError: If the file is broken, cannot be read with `weights_only=True`, has no state dict, or has wrong keys
+            or shapes.
     """
     state = _state_dict(Path(checkpoint))
     found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
@@ -49,6 +50,8 @@ def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", i
 def _state_dict(path: Path) -> Mapping[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"Expected `checkpoint` to be a file, but there is none at {path}.")
+    if path.suffix == ".safetensors":
+        return _safetensors(path)
     try:
         held = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, IndexError) as error:
@@ -61,6 +64,19 @@ def _state_dict(path: Path) -> Mapping[str, Tensor]:
     if not isinstance(held, Mapping) or not held or not all(_is_weight(*item) for item in held.items()):
         kind = f"{', '.join(map(str, list(held)[:5]))}" if isinstance(held, Mapping) else type(held).__name__
         raise ValueError(f"Expected `checkpoint` {path} to hold a state dict, but it holds {kind or 'nothing'}.")
+    return held
+
+
+def _safetensors(path: Path) -> Mapping[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        held = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"Expected `checkpoint` {path} to hold safetensors, but it is broken: {error}.") from error
+    if not held:
+        raise ValueError(f"Expected `checkpoint` {path} to hold a state dict, but it holds nothing.")
     return held
 
 
