@@ -2,25 +2,28 @@
 
 __all__ = ["lightning_cli", "main"]
 
-import argparse
 import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
-
-from lightning.pytorch import LightningDataModule, LightningModule
+from importlib import import_module
+from typing import TYPE_CHECKING, TextIO
 
 from lightning_ssl_geometry import __version__
-from lightning_ssl_geometry.cli_lightning import GeometryCLI
-from lightning_ssl_geometry.start import SaveConfig, prepare
+from lightning_ssl_geometry.cli_messages import end
+from lightning_ssl_geometry.commands import COMMANDS
+from lightning_ssl_geometry.commands.parser import CommandParser
+from lightning_ssl_geometry.spelling import did_you_mean
 
-_DESCRIPTION = """Train contrastive models and see their geometry. `fit`, `validate`, `test` and `predict` are
-LightningCLI's. `ssl-geometry diagnose` looks at a network without training it,
-`ssl-geometry report RUN [--output PAGE]` writes the page of a run, and `ssl-geometry describe [NAME]` says what the
-results of a diagnostic, a method, a probe or a callback mean. A wrong setting ends the command with one line; the
+if TYPE_CHECKING:
+    from lightning_ssl_geometry.start import RunCLI
+
+_DESCRIPTION = "Train contrastive models and see their geometry."
+_EPILOG = """\
+`ssl-geometry COMMAND --help` lists the options of a command. A wrong setting ends a command with one line. The
 environment variable JSONARGPARSE_DEBUG=true shows the traceback instead."""
+_OF_LIGHTNING = ("-c", "--config", "--print_config")  # the options that may stand before a command of Lightning's
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -39,45 +42,41 @@ def _run(args: Sequence[str] | None) -> None:
             "ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning
         )  # Lightning's
     given = sys.argv[1:] if args is None else list(args)
-    if given[:1] == ["report"]:
-        _report(given[1:])
-    elif given[:1] == ["diagnose"]:
-        from lightning_ssl_geometry.diagnose import command
-
-        command.run(given[1:])
-    elif given[:1] == ["describe"]:
-        from lightning_ssl_geometry import describe
-
-        describe.run(given[1:])
-    else:
+    first = given[0].partition("=")[0] if given else ""
+    if first in COMMANDS:
+        import_module(COMMANDS[first].module).run(first, given[1:])
+    elif first in _OF_LIGHTNING:
         lightning_cli(args)
+    else:
+        parser = _parser()
+        if not first.startswith("-"):
+            got = f"`{first}`" if first else "none"
+            end(f"Expected a command, but got {got}.{did_you_mean(first, COMMANDS)} See `{parser.prog} --help`.")
+        parser.parse_args(given)
 
 
-def lightning_cli(args: Sequence[str] | None, run: bool = True) -> GeometryCLI:
+def _parser() -> CommandParser:
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    commands = "\n".join([_DESCRIPTION, "", "commands:", *rows])
+    parser = CommandParser("", commands, usage="ssl-geometry COMMAND ...", epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"{parser.prog} {__version__}")
+    return parser
+
+
+def lightning_cli(args: Sequence[str] | None, run: bool = True) -> "RunCLI":
     """Make Lightning's CLI for any LightningModule and LightningDataModule, and run the subcommand in `args`.
 
     If `args` is None, the arguments are `sys.argv[1:]`. If `run` is false, `args` must not have a subcommand. The CLI
     then only builds its attributes `model`, `datamodule` and `trainer`.
     """
-    return _CLI(
-        LightningModule,
-        LightningDataModule,
-        subclass_mode_model=True,
-        subclass_mode_data=True,
-        auto_configure_optimizers=False,
-        seed_everything_default=0,
-        save_config_callback=SaveConfig,
-        parser_kwargs={"version": __version__, "description": _DESCRIPTION, "prog": "ssl-geometry"},
+    from lightning_ssl_geometry.start import RunCLI
+
+    return RunCLI(
         args=None if args is None else list(args),
         run=run,
+        parser_kwargs={"version": __version__, "description": _DESCRIPTION, "prog": "ssl-geometry"},
     )
-
-
-class _CLI(GeometryCLI):
-    def before_fit(self) -> None:
-        prepare(self)
-
-    before_validate = before_test = before_predict = before_fit
 
 
 _BY_SIGPIPE = 141  # the status that a shell gives to a program that this signal ends
@@ -115,24 +114,3 @@ def _is_gone(stream: TextIO | None, said: str = "") -> bool:
     except OSError:  # a full disk, which the interpreter reports
         return False
     return False
-
-
-def _report(args: Sequence[str]) -> None:
-    from rich.console import Console
-
-    from lightning_ssl_geometry.report import read_run, remarks, summary_table, write_report
-
-    parser = argparse.ArgumentParser("ssl-geometry report", description="Write the page of a run.")
-    parser.add_argument("run", help="folder of the run: the folder of its metrics.csv, or one above")
-    parser.add_argument("--output", help="where the page goes; RUN/report.html by default")
-    options = parser.parse_args(args)
-    try:
-        run = read_run(options.run)
-        page = write_report(run, options.output)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
-    console = Console()
-    console.print(summary_table(run))
-    if run.notes:
-        console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
-    console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)

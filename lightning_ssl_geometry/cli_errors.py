@@ -3,12 +3,9 @@
 __all__ = [
     "at_key",
     "culprit",
-    "debugging",
-    "end",
     "explained",
     "in_users_code",
     "of_parser",
-    "one_line",
     "optimizer_error",
     "within_memory",
 ]
@@ -16,17 +13,15 @@ __all__ = [
 import inspect
 import os
 import re
-import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
@@ -35,6 +30,9 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.overrides import TorchFunctionMode
 
+from lightning_ssl_geometry.cli_messages import of_arguments, one_line
+from lightning_ssl_geometry.spelling import near
+
 BAD_VALUES = (ValueError, TypeError, RuntimeError, OverflowError, MemoryError, OSError, MisconfigurationException)
 _LATE = (torch.optim.Optimizer, LRScheduler)
 _NESTING = re.compile(r"""(?:- )?(?:Parser key "(?P<key>[^"]+)":|Problem with given class_path '(?P<cls>[^']+)':)\s*""")
@@ -42,23 +40,6 @@ _UNKNOWN = re.compile(r"Option '(\w+)' is not accepted")
 _NO_CLASS = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 _CLASS = "Expected a class path, or a mapping with `class_path` and `init_args`, but got neither"
 _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
-
-
-def debugging() -> bool:
-    """Return whether the environment variable JSONARGPARSE_DEBUG asks for tracebacks."""
-    return os.environ.get("JSONARGPARSE_DEBUG", "").lower() in ("true", "yes", "1")
-
-
-def one_line(text: str, limit: int = 600) -> str:
-    """Join the lines of a text to one line of at most `limit` characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= limit else f"{text[:limit]} ..."
-
-
-def end(message: str) -> NoReturn:
-    """Print one line about an error, and exit with status 2."""
-    sys.stderr.write(f"ssl-geometry: error: {message}\n")
-    sys.exit(2)
 
 
 class _Node(NamedTuple):
@@ -126,17 +107,20 @@ def at_key(config: Mapping[str, Any] | Namespace, error: Exception) -> str | Non
     return None
 
 
-def of_parser(message: str, given: Sequence[Mapping[str, Any]], options: Iterable[str] = ()) -> str:
+def of_parser(
+    message: str, given: Sequence[Mapping[str, Any]], *, command: str = "ssl-geometry", options: Iterable[str] = ()
+) -> str:
     """Shorten an error message of jsonargparse to one key and one reason.
 
     Args:
         message: The message, with a line for each type that jsonargparse tried.
         given: Contents of the YAML files on the command line. They are searched for the full path of the key.
+        command: The command whose help is named, such as "ssl-geometry fit".
         options: The options that the parser knows, such as "--trainer.max_epochs".
     """
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
-        return one_line(message) + _near_option(message, options)
+        return of_arguments(message, command, options)
     if (unknown := _UNKNOWN.search(rest)) and chain[-1] == ("cls", "torch.nn.Module"):
         where = ".".join("init_args" if kind == "cls" else part for kind, part in chain[:-1])
         return (
@@ -162,16 +146,8 @@ def _near(said: str, class_path: str) -> str:
     return _nearest(unknown[1], {name: name for name in known})
 
 
-def _near_option(said: str, options: Iterable[str]) -> str:
-    """If `said` is about an option that does not exist, return a hint with the most similar option."""
-    unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", said)
-    hint = _nearest(unknown[1], {name: name for name in options}) if unknown else ""
-    return f".{hint}" if hint else ""
-
-
 def _nearest(wrong: str, known: Mapping[str, str]) -> str:
-    near = get_close_matches(wrong, known, n=1)
-    return f" Near: `{known[near[0]]}`." if near else ""
+    return "".join(f" Near: `{known[each]}`." for each in near(wrong, known, most=1))
 
 
 def _near_class(said: str) -> str:

@@ -17,7 +17,8 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lightning_ssl_geometry import cli_errors
-from lightning_ssl_geometry.cli_errors import BAD_VALUES, at_key, culprit, debugging, end, explained, one_line
+from lightning_ssl_geometry.cli_errors import BAD_VALUES, at_key, culprit, explained
+from lightning_ssl_geometry.cli_messages import debugging, end, one_line
 
 _SEEDS = 2**32 - 1
 _DEVICES = 10_000
@@ -26,10 +27,17 @@ _DEVICES = 10_000
 class _Parser(LightningArgumentParser):
     given: ClassVar[list[str]] = []
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False} | kwargs)
+        self.add_argument("--help_all", action="help", help="Show this help message and exit.")
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error or debugging():
             super().error(message, ex)
-        end(cli_errors.of_parser(message, _read(_Parser.given), _options(self, _Parser.given)))
+        given = _Parser.given
+        named = [each for each in given[:1] if not each.startswith("-")]
+        command = " ".join(["ssl-geometry", *named])
+        end(cli_errors.of_parser(message, _read(given), command=command, options=_options(self, given)))
 
 
 class GeometryCLI(LightningCLI):

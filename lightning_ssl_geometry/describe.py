@@ -1,9 +1,7 @@
-"""The command `ssl-geometry describe`, which explains the results of a diagnostic, method, probe or callback."""
+"""Explain the results of a diagnostic, method, probe or callback: the texts of `ssl-geometry describe`."""
 
-__all__ = ["run"]
+__all__ = ["described", "table"]
 
-import argparse
-import difflib
 import importlib
 import inspect
 import textwrap
@@ -24,56 +22,62 @@ from lightning_ssl_geometry.diagnostics.card import card, quantities_of, words
 from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
 from lightning_ssl_geometry.observe.feed import result_name
 from lightning_ssl_geometry.quantity import SECTIONS, Quantity
+from lightning_ssl_geometry.spelling import near
 
-_DESCRIPTION = """Describe the results of a diagnostic, a method, a probe or a callback: titles, meaning of low and high
-values, ranges and papers. Without a name, list all classes."""
 _ROOMS = (diagnostics, methods, callbacks)
 _WIDTH, _MOST_NEAR = 100, 3
 _STAGES = ("train", "val", "test", "probe")
 
 
-def run(args: Sequence[str]) -> None:
-    """Run `ssl-geometry describe NAME`. Without NAME, print a table of all classes.
+def described(name: str) -> str:
+    """Return the text about a class, the import path of a class, or the name of a logged value.
 
-    NAME is a class, the import path of a class, or the name of a logged value. If it is unknown, the exit code is 2.
+    Raises:
+        ValueError: If `name` is unknown. The message lists the nearest classes.
     """
-    parser = argparse.ArgumentParser("ssl-geometry describe", description=_DESCRIPTION)
-    parser.add_argument("name", nargs="?", help="such as LiDAR, val/effective_rank_h or your_package.YourMetric")
-    name = parser.parse_args(args).name
-    try:
-        print(_table() if name is None else _said(name))
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: {' '.join(str(error).split())}\n")
-
-
-def _said(name: str) -> str:
     known = _classes()
     if inspect.isclass(kind := known.get(name) or getattr(package, name, None)):
-        return _described(kind, name)
+        return _card(kind, name)
     if found := _of_log(name):
         if len(found) > 1:
             owners = ", ".join(each.owner for each in found)
             raise ValueError(f"Expected a name of one class, but {name!r} is logged by {owners}. Name one.")
         return f"{name!r} is a log of {found[0].owner}.\n\n{_of_result(found[0], known[found[0].owner])}"
     if "." in name and "/" not in name and all(name.split(".")):
-        return _described(_imported(name), name)
-    near = _near(name)
-    offered = f"Near: {', '.join(near)}." if near else "`ssl-geometry describe` lists all."
-    raise ValueError(f"Expected the name of a class or of a log, or an import path, but got {name!r}. {offered}")
+        return _card(_imported(name), name)
+    offered = _offered(name)
+    hint = f"Near: {', '.join(offered)}." if offered else "`ssl-geometry describe` lists all."
+    raise ValueError(f"Expected the name of a class or of a log, or an import path, but got {name!r}. {hint}")
 
 
-def _near(name: str) -> list[str]:
+def table() -> str:
+    """Return a table of all classes, by section."""
+    titles: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, kind in _classes().items():
+        declared: Mapping[str, Quantity] = getattr(kind, "quantities", {})
+        for quantity in declared.values():
+            section = quantity.section or getattr(kind, "section", "other")
+            titles[section][name].append(quantity.title)
+    width = max((len(name) for of_section in titles.values() for name in of_section), default=0)
+    lines: list[str] = []
+    for section in (*SECTIONS, *sorted(titles.keys() - SECTIONS.keys())):
+        if section in titles:
+            lines += ["", SECTIONS.get(section, section)]
+            lines += [_row(name, said, width) for name, said in sorted(titles[section].items())]
+    return "\n".join([*lines[1:], "", "ssl-geometry describe NAME says what one of them means."])
+
+
+def _offered(name: str) -> list[str]:
     base = name.rpartition("/")[2].lower()
     snake = {each: "_".join(words(each).lower().split()) for each in _classes()}
     parts = base.split("_")
     begun = ["_".join(parts[:count]) for count in range(len(parts), 0, -1)]
     by_words = [[owner for owner in snake if f"{snake[owner]}_".startswith(f"{each}_")] for each in begun]
     first = next(filter(None, by_words), [])
-    lower = {each.lower(): each for each in snake}
-    return list(dict.fromkeys([*first, *(lower[each] for each in difflib.get_close_matches(base, lower))]))[:_MOST_NEAR]
+    return list(dict.fromkeys([*first, *near(base, snake)]))[:_MOST_NEAR]
 
 
-def _described(kind: type, name: str) -> str:
+def _card(kind: type, name: str) -> str:
     with _as_value_error(f"{name!r} to be a class that can be described"):
         quantities = quantities_of(kind)
         wrong = quantities and not _maps(quantities)
@@ -86,7 +90,7 @@ def _described(kind: type, name: str) -> str:
 def _of_result(log: "_Log", kind: type) -> str:
     quantities, logs = quantities_of(kind), _logs(kind)
     if log.key not in quantities or len(quantities) == 1:
-        return _described(kind, log.owner)
+        return _card(kind, log.owner)
     plain = "_".join(words(log.owner).lower().split())
     made = {key: key if issubclass(kind, LightningModule) else result_name(plain, key) for key in quantities}
     names = {key: next(iter(logs.get(key, [])), made[key]).rpartition("/")[2] for key in quantities}
@@ -106,22 +110,6 @@ def _text(kind: type, quantities: Mapping[str, Quantity]) -> str:
         return card(kind, _logged(kind))
     first = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
     return "\n".join([kind.__name__, *textwrap.wrap(first, _WIDTH), "", "It declares no results of its own."])
-
-
-def _table() -> str:
-    titles: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for name, kind in _classes().items():
-        declared: Mapping[str, Quantity] = getattr(kind, "quantities", {})
-        for quantity in declared.values():
-            section = quantity.section or getattr(kind, "section", "other")
-            titles[section][name].append(quantity.title)
-    width = max((len(name) for of_section in titles.values() for name in of_section), default=0)
-    lines: list[str] = []
-    for section in (*SECTIONS, *sorted(titles.keys() - SECTIONS.keys())):
-        if section in titles:
-            lines += ["", SECTIONS.get(section, section)]
-            lines += [_row(name, said, width) for name, said in sorted(titles[section].items())]
-    return "\n".join([*lines[1:], "", "ssl-geometry describe NAME says what one of them means."])
 
 
 def _row(name: str, titles: Sequence[str], width: int) -> str:

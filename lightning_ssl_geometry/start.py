@@ -1,8 +1,7 @@
 """Prepare a run of the command line: find its last checkpoint, and do not overwrite another run."""
 
-__all__ = ["SaveConfig", "prepare"]
+__all__ = ["RunCLI", "SaveConfig", "prepare"]
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning_ssl_geometry.callbacks import last_checkpoint
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.callbacks.run_files import RunFiles
+from lightning_ssl_geometry.cli_lightning import GeometryCLI
+from lightning_ssl_geometry.cli_messages import end
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 
 
@@ -53,6 +54,36 @@ class SaveConfig(RunCallback, SaveConfigCallback):
             return path.read_text()
 
 
+class RunCLI(GeometryCLI):
+    """Lightning's CLI for any LightningModule and LightningDataModule, whose runs do not overwrite each other.
+
+    Args:
+        args: The command line behind `ssl-geometry`. None: `sys.argv[1:]`.
+        run: Whether `args` has a subcommand, which is run.
+        parser_kwargs: Arguments of the parser.
+    """
+
+    def __init__(self, args: list[str] | None, run: bool, parser_kwargs: dict[str, Any]) -> None:
+        super().__init__(
+            L.LightningModule,
+            L.LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            auto_configure_optimizers=False,
+            seed_everything_default=0,
+            save_config_callback=SaveConfig,
+            parser_kwargs=parser_kwargs,
+            args=args,
+            run=run,
+        )
+
+    def before_fit(self) -> None:
+        """Check the run's folder before Lightning runs a command."""
+        prepare(self)
+
+    before_validate = before_test = before_predict = before_fit
+
+
 def prepare(cli: LightningCLI) -> None:
     """Check the run's folder and find its last checkpoint. If a setting is wrong, print one line and exit.
 
@@ -78,8 +109,7 @@ def _one_line(key: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        sys.stderr.write(f"ssl-geometry: error: {key}: {error}\n")
-        raise SystemExit(2) from error
+        end(f"{key}: {error}")
 
 
 def _refuse_to_delete(trainer: L.Trainer) -> None:

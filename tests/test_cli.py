@@ -12,6 +12,7 @@ import yaml
 
 from lightning_ssl_geometry import __version__
 from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.commands import COMMANDS
 
 SMOKE = str(Path(__file__).parents[1] / "examples" / "simclr" / "smoke.yaml")
 QUIET = ["--trainer.callbacks", "[]", "--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu"]
@@ -28,11 +29,12 @@ def test_version_and_help(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     shown = capsys.readouterr().out
-    for word in ("fit", "validate", "test", "predict", "report RUN", "describe [NAME]"):
-        assert word in shown
+    for name, command in COMMANDS.items():
+        assert f"\n  {name}" in shown
+        assert command.summary in shown
 
 
-COMMANDS = {
+READ = {
     "describe": (["describe", "UpperBound"], 141),
     "help": (["--help"], 0),
     "diagnose": (["diagnose", "--help"], 0),
@@ -40,11 +42,11 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", READ)
 def test_a_reader_that_stops_reading_ends_the_command_in_silence(command, unbuffered):
     read, write = os.pipe()
     os.close(read)
-    arguments, status = COMMANDS[command]
+    arguments, status = READ[command]
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "lightning_ssl_geometry", *arguments],
         env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
@@ -57,10 +59,10 @@ def test_a_reader_that_stops_reading_ends_the_command_in_silence(command, unbuff
 
 
 def test_another_pipe_that_breaks_is_an_error(monkeypatch):
-    def broken(args):
+    def broken():
         raise BrokenPipeError("of a logger")
 
-    monkeypatch.setattr("lightning_ssl_geometry.describe.run", broken)
+    monkeypatch.setattr("lightning_ssl_geometry.describe.table", broken)
     with pytest.raises(BrokenPipeError, match="of a logger"):
         main(["describe"])
 

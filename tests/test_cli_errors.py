@@ -92,16 +92,21 @@ def test_data_that_do_not_fit_are_named_before_the_first_step(tmp_path, capsys):
 def test_an_option_that_is_misspelt(capsys):
     for command, wrong, right in [
         ("fit", "--trainer.max_epocs=1", "--trainer.max_epochs"),
+        ("fit", "--trainer.max_epoch=1", "--trainer.max_epochs"),  # an abbreviation
         ("validate", "--ckpt_pth", "--ckpt_path"),
+        ("validate", "--ckpt_pat", "--ckpt_path"),
         ("diagnose", "--pretraned", "--pretrained"),
+        ("diagnose", "--pretrain", "--pretrained"),
+        ("report", "--outp", "--output"),
     ]:
         with pytest.raises(SystemExit, match="2"):
-            main([command, wrong])
-        said = f"ssl-geometry: error: unrecognized arguments: {wrong}. Near: `{right}`.\n"
-        assert capsys.readouterr().err == said
+            main([command, *["run"] * (command == "report"), wrong])
+        expected = f"Expected arguments of `ssl-geometry {command}`, but got {wrong}. Did you mean `{right}`?"
+        assert capsys.readouterr().err == f"ssl-geometry: error: {expected} See `ssl-geometry {command} --help`.\n"
     with pytest.raises(SystemExit, match="2"):
         main(["fit", "--zebra"])
-    assert capsys.readouterr().err == "ssl-geometry: error: unrecognized arguments: --zebra\n"
+    expected = "Expected arguments of `ssl-geometry fit`, but got --zebra. See `ssl-geometry fit --help`."
+    assert capsys.readouterr().err == f"ssl-geometry: error: {expected}\n"
 
 
 def test_a_class_that_is_misspelt_where_it_is_given_as_text(capsys):

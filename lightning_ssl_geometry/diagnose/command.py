@@ -16,7 +16,8 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
-from lightning_ssl_geometry.cli_errors import debugging, end, of_parser, one_line
+from lightning_ssl_geometry.cli_errors import of_parser
+from lightning_ssl_geometry.cli_messages import debugging, end, one_line
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
@@ -41,7 +42,8 @@ class _Parser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error or debugging():
             super().error(message, ex)
-        end(of_parser(message, [], [each for each in self._option_string_actions if each.startswith("--")]))
+        options = [each for each in self._option_string_actions if each.startswith("--")]
+        end(of_parser(message, [], command=self.prog, options=options))
 
 
 def run(args: Sequence[str]) -> None:
@@ -83,7 +85,7 @@ def _as_options(said: str) -> str:
 
 
 def _parser() -> ArgumentParser:
-    parser = _Parser("ssl-geometry diagnose", description=_DESCRIPTION, formatter_class=_ShortHelp)
+    parser = _Parser("ssl-geometry diagnose", description=_DESCRIPTION, formatter_class=_ShortHelp, allow_abbrev=False)
     parser.add_argument("--config", action="config", help="YAML file with any of these options")
     parser.add_argument(
         "what",

@@ -1,0 +1,48 @@
+"""The one-line messages with which the command ends. This module imports nothing heavy."""
+
+__all__ = ["debugging", "end", "of_arguments", "one_line"]
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import NoReturn
+
+from lightning_ssl_geometry.spelling import did_you_mean
+
+
+def debugging() -> bool:
+    """Return whether the environment variable JSONARGPARSE_DEBUG asks for tracebacks."""
+    return os.environ.get("JSONARGPARSE_DEBUG", "").lower() in ("true", "yes", "1")
+
+
+def one_line(text: str, limit: int = 600) -> str:
+    """Join the lines of a text to one line of at most `limit` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[:limit]} ..."
+
+
+def end(message: str) -> NoReturn:
+    """Print one line about an error, and exit with status 2."""
+    sys.stderr.write(f"ssl-geometry: error: {message}\n")
+    sys.exit(2)
+
+
+def of_arguments(said: str, command: str, options: Iterable[str]) -> str:
+    """Turn an error message of argparse into a sentence, the most similar option, and a hint at the help.
+
+    Args:
+        said: The message, such as "unrecognized arguments: --outptu x".
+        command: The command, such as "ssl-geometry report".
+        options: The options of the command, such as "--output".
+
+    >>> print(of_arguments("unrecognized arguments: --al x", "a b", ["--all"]))
+    Expected arguments of `a b`, but got --al x. Did you mean `--all`? See `a b --help`.
+    """
+    unknown = re.search(r"unrecognized arguments: (.*)", one_line(said))
+    if unknown:
+        first = unknown[1].split()[0].partition("=")[0]
+        said = f"Expected arguments of `{command}`, but got {unknown[1]}.{did_you_mean(first, options)}"
+    else:
+        said = one_line(said[:1].upper() + said[1:]).removesuffix(".") + "."
+    return f"{said} See `{command} --help`."

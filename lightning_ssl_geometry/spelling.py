@@ -1,0 +1,30 @@
+"""Find the known names that a misspelt name may mean."""
+
+__all__ = ["did_you_mean", "near"]
+
+from collections.abc import Iterable
+
+
+def near(wrong: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return at most `most` names of `known` that are similar to `wrong`, the most similar first.
+
+    Upper and lower case count as the same letter.
+
+    >>> near("vicregmodule", ["SimCLRModule", "VICRegModule"], most=1)
+    ['VICRegModule']
+    """
+    from difflib import get_close_matches
+
+    names = list(dict.fromkeys(known))
+    lower = [name.lower() for name in names]
+    similar = get_close_matches(wrong.lower(), dict.fromkeys(lower), n=most)
+    return [name for each in similar for name, low in zip(names, lower, strict=True) if low == each][:most]
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """Return the question " Did you mean `...`?" with the most similar name, or "" if no name is similar.
+
+    >>> did_you_mean("repport", ["fit", "report"])
+    ' Did you mean `report`?'
+    """
+    return "".join(f" Did you mean `{each}`?" for each in near(wrong, known, most=1))
