@@ -17,6 +17,7 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import timm
 from PIL import Image
 
 SIDE = 224
@@ -56,17 +57,18 @@ def main() -> None:
     parser.add_argument("--images", type=int, nargs="+", default=[256, 1024, 4096])
     parser.add_argument("--batch_size", type=int, default=32)
     options = parser.parse_args()
-    print(f"{date.today()}, {platform.processor() or platform.machine()}, {options.model}", flush=True)
+    side = str(timm.get_pretrained_cfg(options.model).input_size[-1])
+    print(f"{date.today()}, {platform.machine()}, {options.model}", flush=True)
     print("| images | peak memory, MiB | seconds |\n| --- | --- | --- |", flush=True)
     for count in options.images:
         with tempfile.TemporaryDirectory() as folder:
             write_images(Path(folder, "images"), count)
             decode = (
                 "from lightning_ssl_geometry.diagnose import folder_of_images as f; import sys; "
-                "f(sys.argv[1], 224, 32, cache=sys.argv[2]).setup('test')"
+                "f(sys.argv[1], int(sys.argv[3]), 32, cache=sys.argv[2]).setup('test')"
             )
             images, output = f"{folder}/images", f"{folder}/out"
-            subprocess.run([sys.executable, "-c", decode, images, f"{output}/.decoded"], check=True, stdout=-3)
+            subprocess.run([sys.executable, "-c", decode, images, f"{output}/.decoded", side], check=True, stdout=-3)
             command = [sys.executable, "-m", "lightning_ssl_geometry", "diagnose", f"timm:{options.model}"]
             command += ["--pretrained", "false", "--layers", "blocks.*", "--images", images, "--output", output]
             command += ["--batch_size", f"{options.batch_size}", "--accelerator", "cpu", "--progress", "false"]
