@@ -119,7 +119,7 @@ def _timm(name: str, folder: Path, config: dict[str, Any]) -> Loaded:
         network.reset_classifier(0)
     except Exception as error:  # of safetensors, of torch for keys and shapes, of the network for its arguments
         raise ValueError(f"Expected {name!r} to hold timm's {architecture}, but: {_short(error)}") from error
-    complete: dict[str, Any] = network.pretrained_cfg  # type: ignore[assignment]
+    complete: dict[str, Any] = network.pretrained_cfg
     normalization = (tuple(complete["mean"]), tuple(complete["std"]))
     size, token = int(complete["input_size"][-1]), pooled_by(network)
     return Loaded(network, {}, normalization, image_size=size, token=token)

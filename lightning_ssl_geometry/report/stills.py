@@ -220,8 +220,9 @@ def _spectra(plan: Plan, view: View, stage: str, values: Floats) -> Panel | None
 
 def _spectrum(name: str, sigma: Floats, labelled: bool, color: str) -> Curve:
     index = np.flatnonzero(np.isfinite(sigma))
+    x = (index + 1).astype(np.float64)
     tips = [f"{name}, index {place + 1}: {sigma[place]:.4g}" for place in index]
-    return Curve(printable(name, _LONGEST) if labelled else "", index + 1.0, sigma[index], color=color, tips=tips)
+    return Curve(printable(name, _LONGEST) if labelled else "", x, sigma[index], color=color, tips=tips)
 
 
 def _column(run: Run, member: Member, view: View) -> Readouts | None:
