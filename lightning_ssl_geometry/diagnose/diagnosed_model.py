@@ -82,9 +82,8 @@ class DiagnosedModel(L.LightningModule):
 
     def _represent(self, x: Tensor, layers: Sequence[str]) -> tuple[Tensor, dict[str, Tensor]]:
         def read(name: str, z: object) -> Tensor:
-            z = (
-                z[0] if isinstance(z, tuple) and z and name != own else z
-            )  # blocks of transformers also return attention
+            if isinstance(z, tuple) and z and name != own:  # of hidden states and attention
+                z = z[0]
             return vectors_of(z, self.token, name or "backbone", n=len(x)).clone()  # the other tokens are freed
 
         own = self.layer or ""  # of the backbone itself

@@ -142,12 +142,12 @@ class ModelSource:
         backbone, layer, projector = self.backbone, self.layer, self.projector
         layers = [self.layers] if isinstance(self.layers, str) else list(self.layers)
         layers = [pattern for pattern in layers if pattern]
-        named = any((backbone, layer, layers, projector))
+        named = any((backbone, layer, layers, projector, self.token))
         if isinstance(loaded.network, SSLModule):
             if not named and not self.batch_keys:
                 return
             if not any((backbone, layer, projector)):
-                backbone, projector = "backbone" if layers else None, "projector"
+                backbone, projector = "backbone" if layers or self.token else None, "projector"
         elif isinstance(loaded.network, TimmBackbone):  # the names are those of timm
             loaded.network = loaded.network.network
             backbone, layer = (_inside("network", name) for name in (backbone, layer))
