@@ -14,7 +14,19 @@ __all__ = ["__version__"]
 
 __version__ = "0.1.0.dev0"
 
-_ROOMS = ("methods", "losses", "diagnostics", "callbacks", "data", "views", "nn", "loggers", "report", "diagnose")
+_ROOMS = (
+    "methods",
+    "losses",
+    "diagnostics",
+    "callbacks",
+    "loop",
+    "data",
+    "views",
+    "nn",
+    "loggers",
+    "report",
+    "diagnose",
+)
 _FUNCTIONS_ONLY = ("report", "diagnose")
 _found: dict[str, str] = {}  # name -> the room that it is in; read from the rooms' files when first needed
 _old: dict[str, str] = {}  # the same of names that will be removed

@@ -11,14 +11,16 @@ __all__ = [
     "all_reduce_mean",
     "all_reduce_sum",
     "average_gradients",
+    "broadcast",
     "gather",
+    "gather_rows",
     "rank",
     "subgroup",
     "total",
     "world_size",
 ]
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -92,6 +94,31 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
         mean = all_reduce_mean(torch.cat([grad.flatten() for grad in group]))
         for grad, part in zip(group, mean.split([grad.numel() for grad in group]), strict=True):
             grad.copy_(part.view(grad.shape))
+
+
+def broadcast(value: Any, source: int = 0) -> Any:
+    """Return the value of the rank `source`, on all ranks. The value must be picklable."""
+    if world_size() == 1:
+        return value
+    held = [value]
+    distributed.broadcast_object_list(held, source)
+    return held[0]
+
+
+def gather_rows(rows: Mapping[str, Tensor], device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """Concatenate tensors of the same name from all ranks along their first axis, on the CPU.
+
+    `rows` maps names to tensors on `device`. It may be empty on some ranks. All ranks must call this function.
+    """
+    has = gather(torch.tensor([int(bool(rows))], device=device)).tolist()
+    if not any(has):
+        return {}
+    if not all(has):
+        shapes = {name: (tuple(value.shape[1:]), value.dtype) for name, value in rows.items()}
+        shapes = broadcast(shapes, source=has.index(1))
+        none = {name: torch.zeros(0, *shape, dtype=dtype, device=device) for name, (shape, dtype) in shapes.items()}
+        rows = rows or none
+    return {name: gather(rows[name]).cpu() for name in sorted(rows)}
 
 
 def subgroup(ranks: Sequence[int]) -> Any:

@@ -16,10 +16,10 @@ from lightning.pytorch.loggers import CSVLogger
 
 from lightning_ssl_geometry.callbacks import last_checkpoint
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
-from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.cli_lightning import GeometryCLI
 from lightning_ssl_geometry.cli_messages import end
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
+from lightning_ssl_geometry.recording.run_files import RunFiles
 
 
 class SaveConfig(RunCallback, SaveConfigCallback):

@@ -16,10 +16,10 @@ from urllib.parse import unquote
 import numpy as np
 
 from lightning_ssl_geometry import plots
-from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.manifest import Declared, read_manifest, written
 from lightning_ssl_geometry.observe.feed import result_name, space_of
 from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.recording.quantities_file import meaning
 from lightning_ssl_geometry.report import comparison_figures, figures, read_run, write_comparison, write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -26,13 +26,14 @@ ROOMS = {
     "random": {"checks"},
     "introspection": set(),
     "files": set(),
+    "either_lightning": set(),
     "loggers": {"files"},
     "functional": {"types", "checks", "deprecation", "random", "introspection"},
     "distributed": set(),
     "losses": {"functional", "distributed", "checks", "deprecation"},
     "views": {"functional", "types", "random", "checks", "deprecation"},
     "nn": {"functional", "types", "checks", "deprecation"},
-    "data": {"functional", "views", "types", "random", "checks", "deprecation", "settings"},
+    "data": {"either_lightning", "functional", "views", "types", "random", "checks", "deprecation", "settings"},
     "methods": {
         "losses",
         "functional",
@@ -50,8 +51,29 @@ ROOMS = {
     "diagnostics": {
         *("functional", "losses", "random", "introspection", "checks", "deprecation", "settings", "quantity", "papers")
     },
-    "observe": {"types", "introspection", "views", "checks", "deprecation", "settings"},
+    "observe": {"types", "introspection", "views", "checks", "deprecation", "settings", "distributed"},
+    "recording": {
+        *("diagnostics", "observe", "report", "files", "loggers", "quantity", "papers", "manifest", "checks"),
+        "either_lightning",
+    },
+    "loop": {
+        *(
+            "observe",
+            "recording",
+            "diagnostics",
+            "distributed",
+            "manifest",
+            "report",
+            "loggers",
+            "checks",
+            "settings",
+            "types",
+        )
+    },
     "callbacks": {
+        "either_lightning",
+        "loop",
+        "recording",
         "diagnostics",
         "functional",
         "distributed",
@@ -72,6 +94,7 @@ ROOMS = {
     "plots": {"types"},
     "report": {"types", "plots", "files", "quantity", "manifest"},
     "diagnose": {
+        "recording",
         "callbacks",
         "diagnostics",
         "functional",
@@ -89,7 +112,7 @@ ROOMS = {
         "report",
     },
     "spelling": set(),
-    "start": {"callbacks", "cli_lightning", "cli_messages", "loggers"},
+    "start": {"callbacks", "recording", "cli_lightning", "cli_messages", "loggers"},
     "describe": {"callbacks", "diagnose", "diagnostics", "methods", "observe", "quantity", "spelling"},
     "commands": {"cli", "cli_messages", "describe", "diagnose", "report", "spelling"},
     "cli": {"cli_messages", "commands", "spelling", "start"},

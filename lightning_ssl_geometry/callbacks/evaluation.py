@@ -13,9 +13,9 @@ import lightning as L
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.logistic_regression import LogisticRegression, Rows, Score
 from lightning_ssl_geometry.callbacks.order import callbacks_of
-from lightning_ssl_geometry.callbacks.readout import gather_rows
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
 from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.deprecation import deprecated
@@ -125,7 +125,7 @@ def gather_split(
                 raise ValueError(f"Expected `label` in the batches for {asker}, but got only {', '.join(batch)}.")
             for name, value in {**observe(batch), "label": batch["label"], "index": batch["index"]}.items():
                 found[name].append(value)
-    whole = gather_rows(trainer, {name: torch.cat(found.pop(name)) for name in list(found)})
+    whole = distributed.gather_rows({name: torch.cat(found.pop(name)) for name in list(found)}, pl_module.device)
     if not whole:
         raise ValueError(f"Expected batches in the split {split!r} for {asker}, but no process had one.")
     order = whole.pop("index").argsort()

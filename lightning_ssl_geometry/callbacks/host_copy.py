@@ -15,6 +15,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import nn
 
+from lightning_ssl_geometry.either_lightning import either
 from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 
 
@@ -53,13 +54,16 @@ class HostCopy:
         in_place = self.module is self.host
         tensors = [*self.host.buffers(), *(self.host.parameters() if in_place else ())]
         kept = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
-        self.module.__dict__["log"] = self._log
+        logging = [each for each in self.module.modules() if isinstance(each, either(L.LightningModule))]
+        for each in logging:  # a submodule may log, too
+            each.__dict__["log"] = self._log
         try:
             with _trainer_kept(self.trainer), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 yield
         finally:
-            del self.module.__dict__["log"]
+            for each in logging:
+                del each.__dict__["log"]
             with torch.no_grad():
                 for tensor, version, value in kept:
                     if in_place or tensor._version != version:  # compiled code does not raise `_version`
@@ -74,6 +78,8 @@ class HostCopy:
         method = getattr(self.module, name)
         context = self._context(stage)
         arguments = [batch_idx] if is_param_in_hook_signature(method, "batch_idx", min_args=2) else []
+        if stage != "train" and is_param_in_hook_signature(method, "dataloader_idx", explicit=True, min_args=3):
+            arguments += [0]
         with random_state_kept(self.module), context, torch.set_grad_enabled(stage == "train"):
             return method(copy.deepcopy(batch), *arguments)
 

@@ -15,10 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
 from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
-from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.callbacks.run_callback import run_files
 from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
@@ -33,6 +31,8 @@ from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.feed import feed, result_name, results
 from lightning_ssl_geometry.papers import KORNBLITH
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+from lightning_ssl_geometry.recording.arrays import ArrayFiles
+from lightning_ssl_geometry.recording.quantities_file import meaning
 from lightning_ssl_geometry.types import COLUMNS
 
 _Stage = Literal["val", "test"]

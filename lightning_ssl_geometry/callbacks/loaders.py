@@ -21,6 +21,8 @@ from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch.utils.data import DataLoader, IterableDataset
 
+from lightning_ssl_geometry.either_lightning import either
+
 
 def on_device(batch: Any, trainer: L.Trainer) -> Any:
     """Convert a batch to the Trainer's precision, and move it to the Trainer's device."""
@@ -56,7 +58,7 @@ def is_repeatable(loader: Any) -> bool:
     """
     if isinstance(loader, DataLoader):
         return not isinstance(loader.dataset, IterableDataset)
-    if isinstance(loader, CombinedLoader):
+    if isinstance(loader, either(CombinedLoader)):
         return all(map(is_repeatable, loader.flattened))
     if isinstance(loader, Mapping):
         return all(map(is_repeatable, loader.values()))

@@ -1,6 +1,6 @@
 """EvaluationCallback: base class whose methods get the steps of both validation and test."""
 
-__all__ = ["EvaluationCallback", "Stage", "Step"]
+__all__ = ["EvaluationCallback", "Stage", "Step", "now"]
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import lightning as L
 
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback
+from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.observe.padding import without_repeats
 
 Stage = Literal["train", "val", "test", "probe"]
@@ -28,6 +29,11 @@ class Step(NamedTuple):
         if self.loaders is None:
             return dict(observation)
         return without_repeats(observation, self.loaders, self.batch_idx, dataloader_idx=self.dataloader_idx)
+
+
+def now(trainer: L.Trainer) -> Moment:
+    """Return the epoch and the step of a Trainer."""
+    return Moment(trainer.current_epoch, trainer.global_step)
 
 
 class EvaluationCallback(RunCallback, ABC):

@@ -8,6 +8,8 @@ from typing import TypeVar
 import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 
+from lightning_ssl_geometry.either_lightning import either
+
 _Kind = TypeVar("_Kind", bound=L.Callback)
 
 
@@ -22,16 +24,19 @@ class Turn(IntEnum):
 
 def put_in_order(trainer: L.Trainer, callback: L.Callback) -> None:
     """Sort a Trainer's callbacks by `turn`. `callback` becomes the first of the callbacks with the same `turn`."""
-    others = [each for each in callbacks_of(trainer, L.Callback) if each is not callback]
+    others = [each for each in _all(trainer) if each is not callback]
     trainer.callbacks = sorted([callback, *others], key=_turn)  # type: ignore[attr-defined]
 
 
 def callbacks_of(trainer: L.Trainer, kind: type[_Kind]) -> list[_Kind]:
     """Return the Trainer's callbacks of a class."""
-    found: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return [callback for callback in found if isinstance(callback, kind)]
+    return [callback for callback in _all(trainer) if isinstance(callback, either(kind))]
+
+
+def _all(trainer: L.Trainer) -> list[L.Callback]:
+    return trainer.callbacks  # type: ignore[attr-defined]
 
 
 def _turn(callback: L.Callback) -> Turn:
-    turn = Turn.SAVES if isinstance(callback, Checkpoint) else getattr(callback, "turn", Turn.OTHER)
+    turn = Turn.SAVES if isinstance(callback, either(Checkpoint)) else getattr(callback, "turn", Turn.OTHER)
     return turn if isinstance(turn, Turn) else Turn.OTHER

@@ -14,18 +14,18 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.failures import OnError
 from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, one_pass, validation_loader
-from lightning_ssl_geometry.callbacks.loops import Stage
-from lightning_ssl_geometry.callbacks.names import check_name
+from lightning_ssl_geometry.callbacks.loops import Stage, now
 from lightning_ssl_geometry.callbacks.stage import StageCallback
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.deprecation import old_names
+from lightning_ssl_geometry.loop.failures import OnError
 from lightning_ssl_geometry.observe.batch_keys import class_numbers
 from lightning_ssl_geometry.observe.host import Host, Observer, TapSettings
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.quantity import CLASSIFIER_ACCURACY, Quantity
+from lightning_ssl_geometry.recording.names import check_name
 from lightning_ssl_geometry.settings import passed_on
 
 
@@ -119,7 +119,7 @@ class Probe(StageCallback):
 
     def see(self, stage: Stage, trainer: L.Trainer, observation: dict[str, Any], batch_idx: int) -> None:
         h: Tensor | None = None
-        with self.failures.caught(trainer, self.title, stage):
+        with self.failures.caught(now(trainer), self.title, stage):
             if stage == "train":
                 h, label = self._labelled(observation, check=batch_idx == 0)
             elif self._ready():
@@ -159,8 +159,8 @@ class Probe(StageCallback):
             self.on_validation_epoch_start(trainer, pl_module)
             last = 1 if trainer.fast_dev_run else None  # type: ignore[attr-defined]
             for place, batch in enumerate(itertools.islice(one_pass(loader), last)):
-                with self.failures.caught(trainer, self.title, "val"):
-                    observation = self.observer.look(pl_module, on_device(batch, trainer), trainer, stage="val")
+                with self.failures.caught(now(trainer), self.title, "val"):
+                    observation = self.observer.look(pl_module, on_device(batch, trainer), now(trainer), stage="val")
                     if (seen := without_repeats(observation, loader, place)) is not None:
                         self._score(seen)
         self.on_validation_epoch_end(trainer, pl_module)
@@ -198,7 +198,7 @@ class Probe(StageCallback):
 
     def _tell_left_out(self, trainer: L.Trainer) -> None:
         if count := int(self._left_out):
-            with self.failures.caught(trainer, self.title, "train"):
+            with self.failures.caught(now(trainer), self.title, "train"):
                 raise ValueError(
                     f"Expected labels from 0 to {self._classes - 1}, but {count} of the epoch are others; "
                     "they were left out."

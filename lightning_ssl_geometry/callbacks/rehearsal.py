@@ -1,6 +1,6 @@
 """Rehearsal: checks callbacks on one training and one validation batch, so that wrong settings fail early."""
 
-__all__ = ["Rehearsal", "diagnostic_named"]
+__all__ = ["Rehearsal"]
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import lightning as L
 import torch
 from lightning.pytorch.utilities import rank_zero_info
-from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.host_copy import HostCopy
@@ -20,8 +19,9 @@ from lightning_ssl_geometry.callbacks.loaders import (
     on_device,
     validation_loader,
 )
-from lightning_ssl_geometry.callbacks.loops import Step
+from lightning_ssl_geometry.callbacks.loops import Step, now
 from lightning_ssl_geometry.callbacks.order import callbacks_of
+from lightning_ssl_geometry.loop.failures import DiagnosticError
 from lightning_ssl_geometry.observe.host import NotFiniteError
 from lightning_ssl_geometry.observe.undisturbed import random_state_kept, undisturbed
 
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from lightning_ssl_geometry.callbacks.stage import StageCallback
 
 _HOST = "the module itself"
-
-
-class _DiagnosticError(ValueError):
-    """An error of one diagnostic, which is its `__cause__`."""
 
 
 class Rehearsal:
@@ -118,7 +114,7 @@ def _rehearse(
 def _look(trainer: L.Trainer, host: L.LightningModule, batch: Any, *, callbacks: list["StageCallback"]) -> None:
     for callback in callbacks:
         with _errors_named(callback, "val"), undisturbed(host):
-            callback.rehearse(callback.observer.look(host, batch, trainer, stage="val"), "val")
+            callback.rehearse(callback.observer.look(host, batch, now(trainer), stage="val"), "val")
         callback.observer.restart("val")
 
 
@@ -171,7 +167,7 @@ def _errors_named(callback: "StageCallback", stage: str) -> Iterator[None]:
     except NotFiniteError as error:  # wrong settings are not the cause
         if callback.failures.on_error == "raise":
             raise ValueError(_message(callback, stage, error)) from error
-    except _DiagnosticError as error:
+    except DiagnosticError as error:
         raise ValueError(_message(callback, stage, error.__cause__, diagnostic=f", {error}")) from error.__cause__
     except Exception as error:
         raise ValueError(_message(callback, stage, error)) from error
@@ -180,15 +176,6 @@ def _errors_named(callback: "StageCallback", stage: str) -> Iterator[None]:
 def _message(callback: "StageCallback", stage: str, error: BaseException | None, diagnostic: str = "") -> str:
     text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     return f"{callback.title}{diagnostic}, stage {stage!r}, before the first step: {text}"
-
-
-@contextmanager
-def diagnostic_named(name: str, metric: Metric) -> Iterator[None]:
-    """Let the message of an error in the block name a diagnostic, if the block is part of a rehearsal."""
-    try:
-        yield
-    except Exception as error:
-        raise _DiagnosticError(f"diagnostic {name!r} ({type(metric).__name__})") from error
 
 
 @contextmanager

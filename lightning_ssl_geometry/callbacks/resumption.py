@@ -18,9 +18,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.order import callbacks_of
-from lightning_ssl_geometry.callbacks.quantities_file import NAME, QuantitiesFile
-from lightning_ssl_geometry.callbacks.run_files import HISTORY, RunFiles, same
+from lightning_ssl_geometry.either_lightning import either
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
+from lightning_ssl_geometry.recording.quantities_file import NAME, QuantitiesFile
+from lightning_ssl_geometry.recording.run_files import HISTORY, RunFiles, same
 from lightning_ssl_geometry.report.files import attempt, read_table
 
 _SAVED: WeakKeyDictionary[ModelCheckpoint, int] = WeakKeyDictionary()  # what spare_checkpoints has replaced
@@ -116,7 +117,7 @@ def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, load
     assert files.folder is not None
     earlier = _earlier_folder(trainer, loaded)
     logged = int(loaded.get("logged", loaded["step"]))
-    tables = [each for each in trainer.loggers if isinstance(each, CSVLogger)]
+    tables = [each for each in trainer.loggers if isinstance(each, either(CSVLogger))]
     if same(earlier, files.folder):
         files.rewind(loaded["step"])
         _say_deleted(tables, files.folder, logged)

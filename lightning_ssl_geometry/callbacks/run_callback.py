@@ -14,7 +14,6 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_ssl_geometry.callbacks.order import callbacks_of
-from lightning_ssl_geometry.callbacks.quantities_file import NAME, QuantitiesFile, host_entries, meanings
 from lightning_ssl_geometry.callbacks.resumption import (
     announce,
     resume,
@@ -23,10 +22,14 @@ from lightning_ssl_geometry.callbacks.resumption import (
     unlogged,
     unspare_checkpoints,
 )
-from lightning_ssl_geometry.callbacks.run_files import RunFiles, same
+from lightning_ssl_geometry.diagnostics.card import quantities_of
+from lightning_ssl_geometry.either_lightning import either
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.recording.quantities_file import NAME, QuantitiesFile, meanings
+from lightning_ssl_geometry.recording.run_files import RunFiles, same
 
+_STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), TrainerFn.TESTING: ("test",)}
 _KEY = "ssl_geometry_run"
 _RUNS: WeakKeyDictionary[Any, "_Run"] = WeakKeyDictionary()
 _LOADED: WeakKeyDictionary[L.Trainer, dict[str, Any]] = WeakKeyDictionary()
@@ -164,7 +167,8 @@ def _run(trainer: L.Trainer) -> _Run:
     if trainer.fast_dev_run:  # type: ignore[attr-defined]
         files = RunFiles(None, quiet=True)
         return _Run(files, QuantitiesFile(files))
-    logger = next((each for each in trainer.loggers if isinstance(each, CSVLogger)), next(iter(trainer.loggers), None))
+    tables = (each for each in trainer.loggers if isinstance(each, either(CSVLogger)))
+    logger = next(tables, next(iter(trainer.loggers), None))
     key = trainer if logger is None else logger
     if key not in _RUNS:
         folder = None if logger is None else trainer.strategy.broadcast(_folder(trainer, logger))
@@ -174,9 +178,16 @@ def _run(trainer: L.Trainer) -> _Run:
 
 
 def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
-    said: dict[L.Callback, dict[str, Declared]] = {}
+    said: dict[object, dict[str, Declared]] = {}
     said |= {each: meanings(each, each.logs(), part=each.part) for each in callbacks_of(trainer, RunCallback)}
-    _run(trainer).quantities.expect(host_entries(trainer, host), said)
+    _run(trainer).quantities.expect(_host_entries(trainer, host), said)
+
+
+def _host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
+    quantities = quantities_of(host)
+    keys = list(quantities) if isinstance(quantities, Mapping) else []
+    stages = _STAGES.get(trainer.state.fn, ()) if trainer.state.fn else ()
+    return meanings(host, {f"{stage}/{key}": key for stage in stages for key in keys}, "learning")
 
 
 def run_folder(trainer: L.Trainer) -> Path | None:
@@ -194,7 +205,7 @@ def _has_resumable_table(trainer: L.Trainer) -> bool:
 
 
 def _folder(trainer: L.Trainer, logger: Any) -> str:
-    if isinstance(logger, CSVLogger):
+    if isinstance(logger, either(CSVLogger)):
         return logger.log_dir
     version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
     return os.path.join(logger.save_dir or trainer.default_root_dir, str(logger.name), version)

@@ -12,15 +12,16 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
+from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.calibration import calibrated
 from lightning_ssl_geometry.callbacks.loaders import on_device, one_pass, validation_loader
-from lightning_ssl_geometry.callbacks.readout import gather_rows
+from lightning_ssl_geometry.callbacks.loops import now
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files, starts_anew
-from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
+from lightning_ssl_geometry.recording.run_files import RunFiles
 from lightning_ssl_geometry.settings import passed_on
 
 _FILE = "embeddings.npz"
@@ -65,7 +66,7 @@ class EmbeddingSnapshots(RunCallback):
         super().setup(trainer, pl_module, stage)
         if starts_anew(trainer, stage):
             self.kept = {}
-        self.observer.attach(pl_module)
+        self.observer.attach(pl_module, trainer.precision_plugin)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self.observer.detach()
@@ -111,7 +112,7 @@ class EmbeddingSnapshots(RunCallback):
         self.observer.restart("probe")
         parts: dict[str, list[Tensor]] = {}
         for place, batch in enumerate(one_pass(loader)):
-            looked = self.observer.look(pl_module, on_device(batch, trainer), trainer, stage="probe")
+            looked = self.observer.look(pl_module, on_device(batch, trainer), now(trainer), stage="probe")
             if "z" not in looked:
                 raise ValueError("Expected a module that returns `z` for EmbeddingSnapshots, but it does not.")
             if (observation := without_repeats(looked, loader, place)) is None:
@@ -119,7 +120,7 @@ class EmbeddingSnapshots(RunCallback):
             observation["z"] = observation.get("z_image", observation["z"][0])
             for name in {"z", "index", "label"} & observation.keys():
                 parts.setdefault(name, []).append(observation[name])
-        found = gather_rows(trainer, {name: torch.cat(values) for name, values in parts.items()})
+        found = distributed.gather_rows({name: torch.cat(values) for name, values in parts.items()}, pl_module.device)
         if not found:
             raise ValueError("Expected batches in the validation set for EmbeddingSnapshots, but no process had one.")
         order = found["index"].argsort(stable=True)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import lightning as L
 
-from lightning_ssl_geometry.callbacks.failures import Failures, OnError
-from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
+from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step, now
 from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.rehearsal import Rehearsal
 from lightning_ssl_geometry.callbacks.run_callback import starts_anew
+from lightning_ssl_geometry.loop.failures import Failures, OnError
 from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 
@@ -69,8 +69,8 @@ class StageCallback(EvaluationCallback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        self.observer.attach(pl_module)
-        self.failures.restart()
+        self.observer.attach(pl_module, trainer.precision_plugin)
+        self.failures.restart(postpones=stage == "fit")
         self.rehearsal.restart()
         self._epoch_begun = False
         put_in_order(trainer, self)
@@ -124,7 +124,7 @@ class StageCallback(EvaluationCallback):
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
         failed, seen = True, None
-        with self.failures.caught(trainer, self.title, stage):
+        with self.failures.caught(now(trainer), self.title, stage):
             seen = step.own(self.observation_of(step.outputs, step.batch, trainer=trainer, stage=stage))
             failed = False
         if failed:
@@ -138,9 +138,10 @@ class StageCallback(EvaluationCallback):
     def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
         """Return the observation of a step. If `augment` is given, this passes its views through the model."""
         if self.observer.augment is None:
-            return self.observer.close(outputs, batch, trainer, stage=stage)
+            own = None if self.observer.taps else outputs  # a host's outputs may have the same names by accident
+            return self.observer.close(own, batch, now(trainer), stage=stage)
         with undisturbed(trainer.lightning_module):
-            return self.observer.look(trainer.lightning_module, batch, trainer, stage=stage)
+            return self.observer.look(trainer.lightning_module, batch, now(trainer), stage=stage)
 
     def _begin_epoch(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._epoch_begun = True

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.data.loader import BatchLoader, BatchSource, GlobalBatchSampler
 from lightning_ssl_geometry.deprecation import deprecated
+from lightning_ssl_geometry.either_lightning import package_of
 
 Split = Literal["train", "val", "test"]
 
@@ -33,6 +34,20 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         self._saved = saved
         self._training: BatchLoader | None = None
         self._resumed: dict[str, int] | None = None
+
+    @property
+    def trainer(self) -> L.Trainer | None:
+        """The Trainer. Raises a TypeError if it is set to a Trainer of the package `pytorch_lightning`."""
+        return self._trainer
+
+    @trainer.setter
+    def trainer(self, trainer: L.Trainer | None) -> None:
+        if trainer is not None and (package := package_of(trainer)) != "lightning":
+            raise TypeError(
+                f"Expected a Trainer of `lightning` for {type(self).__name__}, but got one of "
+                f"`{package.replace('-', '_')}`. Say `import lightning as L` and `L.Trainer(...)`."
+            )
+        self._trainer = trainer
 
     @abstractmethod
     def training_loader(self) -> BatchLoader:

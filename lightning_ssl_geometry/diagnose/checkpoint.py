@@ -20,7 +20,8 @@ def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", i
     Args:
         network: The network that gets the weights. The file must have all keys of the network's state dict.
         checkpoint: A file of `torch.save` or of Lightning, or, if its name ends with ".safetensors", of safetensors.
-            The file is a state dict, or has one under the key `state_dict`, `model_state_dict` or `model`.
+            The file is a state dict, or has one under the key `state_dict`, `model_state_dict` or `model`. Keys of a
+            network that `torch.compile` had wrapped are read as those of the network itself, without "_orig_mod.".
         prefix: Prefix of the network's keys in the file, such as "backbone.". It is removed from the keys. Keys without
             the prefix are ignored.
         ignore: Prefixes of further keys to ignore, such as "fc.", after `prefix` is removed.
@@ -31,9 +32,10 @@ def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", i
             or shapes.
     """
     state = _state_dict(Path(checkpoint))
+    prefix, ignore = _uncompiled(prefix), [_uncompiled(start) for start in ignore]
     found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     found = {key: value for key, value in found.items() if not key.startswith(tuple(ignore))}
-    own = network.state_dict()
+    own = {_uncompiled(key): value for key, value in network.state_dict().items()}
     missing = [key for key in own if key not in found]
     surplus = [key for key in found if key not in own]
     if missing or surplus:
@@ -44,14 +46,14 @@ def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", i
     if wrong := [key for key, value in own.items() if value.shape != found[key].shape]:
         key, shapes = wrong[0], (tuple(own[wrong[0]].shape), tuple(found[wrong[0]].shape))
         raise ValueError(f"Expected {key!r} in `checkpoint` {checkpoint} of shape {shapes[0]}, but got {shapes[1]}.")
-    network.load_state_dict(found)
+    network.load_state_dict({key: found[_uncompiled(key)] for key in network.state_dict()})
 
 
 def _state_dict(path: Path) -> Mapping[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"Expected `checkpoint` to be a file, but there is none at {path}.")
     if path.suffix == ".safetensors":
-        return _safetensors(path)
+        return {_uncompiled(key): value for key, value in _safetensors(path).items()}
     try:
         held = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, IndexError) as error:
@@ -64,7 +66,11 @@ def _state_dict(path: Path) -> Mapping[str, Tensor]:
     if not isinstance(held, Mapping) or not held or not all(_is_weight(*item) for item in held.items()):
         kind = f"{', '.join(map(str, list(held)[:5]))}" if isinstance(held, Mapping) else type(held).__name__
         raise ValueError(f"Expected `checkpoint` {path} to hold a state dict, but it holds {kind or 'nothing'}.")
-    return held
+    return {_uncompiled(key): value for key, value in held.items()}
+
+
+def _uncompiled(key: str) -> str:
+    return key.replace("_orig_mod.", "")  # torch.compile's wrapper puts this in front of the keys of what it wraps
 
 
 def _safetensors(path: Path) -> Mapping[str, Tensor]:

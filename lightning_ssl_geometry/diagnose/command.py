@@ -59,7 +59,7 @@ def run(args: Sequence[str]) -> None:
     try:
         if options.trust and "--trust" not in given:
             raise ValueError("Expected --trust on the command line alone, but got it in a file.")
-        _check(options)
+        _refuse_contradictions(options)
         built = parser.instantiate_classes(options)
         config = parser.dump(options, skip_none=True)
         if built.compare:
@@ -123,7 +123,7 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _check(options: Namespace) -> None:
+def _refuse_contradictions(options: Namespace) -> None:
     if options.images is not None and options.data is not None:
         raise ValueError("Expected one of --images and --data, but got both.")
     if options.images is None and (lonely := [name for name in ("image_size", "batch_size") if options[name]]):

@@ -132,6 +132,6 @@ class DiagnosedModel(L.LightningModule):
         views = self.reader.views(batch, "test") if has_views else []
         if "index" not in found:
             n = len(views[0] if has_views else found["image"])
-            found["index"] = self.reader.numbers(n, self.trainer, "test", device=self.device)
+            found["index"] = self.reader.numbers(n, "test", self.device)
             self.reader.count(n, "test")
         return views if has_views else self.reader.augmented(found["image"], found["index"].cpu()), found

@@ -68,6 +68,11 @@ def diagnose(
         ValueError: If `normalization` does not fit the data, the test set is empty, `linear_evaluation` is given
             without labels, or the model or a diagnostic raises a ValueError.
     """
+    if not isinstance(data, LightningDataModule):
+        raise ValueError(
+            f"Expected `data` to be a LightningDataModule of `lightning`, but got a {type(data).__name__} of "
+            f"`{type(data).__module__.partition('.')[0]}`."
+        )
     module = model if isinstance(model, SSLModule | DiagnosedModel) else DiagnosedModel(model)
     if precision in ("16-true", "bf16-true"):
         module = copy.deepcopy(module)  # the Trainer rounds the weights

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-import lightning as L
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.views import image_range
 
 Place = str | int
@@ -136,9 +136,9 @@ def class_numbers(name: str, label: Any) -> Tensor:
     return label
 
 
-def numbers(trainer: L.Trainer, start: int, n: int, device: torch.device) -> Tensor:
+def numbers(start: int, n: int, device: torch.device) -> Tensor:
     """Return n indices that no other process uses. `start` is the number of indices that this process has used."""
-    return torch.arange(start, start + n, device=device) * trainer.world_size + trainer.global_rank
+    return torch.arange(start, start + n, device=device) * distributed.world_size() + distributed.rank()
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import lightning as L
 import torch
 from torch import Tensor, nn
 
@@ -61,9 +60,9 @@ class BatchReader:
         """Record that n further samples of a stage have an index."""
         self._rows[stage] = self._rows.get(stage, 0) + n
 
-    def numbers(self, n: int, trainer: L.Trainer, stage: str, device: torch.device) -> Tensor:
+    def numbers(self, n: int, stage: str, device: torch.device) -> Tensor:
         """Return indices (n,) for the next n samples of a stage. No two processes share an index."""
-        return numbers(trainer, self._rows.get(stage, 0), n, device=device)
+        return numbers(self._rows.get(stage, 0), n, device)
 
     def read(self, batch: Any, stage: str) -> dict[str, Any]:
         """Return the parts of a batch by name, except the views. Raises a ValueError if a part is missing."""

@@ -5,13 +5,14 @@ __all__ = ["Host", "HostSettings", "NotFiniteError", "Observer", "TapSettings"]
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-import lightning as L
 import torch
+from lightning.pytorch.plugins.precision import Precision
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys, contents, in_short, stage_keys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
+from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.observe.taps import Taps, ViewLayout
 from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
 
@@ -88,13 +89,15 @@ class Observer:
         host: Where to find the tensors and modules in a LightningModule of another package.
         finite: Raise an error if h or z is not finite. This check synchronizes with the GPU.
         one_view: If `batch_keys` has "image" and no "views", :meth:`look` takes the images as the only view.
+        names: Names of parts that need no entry in `batch_keys` if a batch has them as keys.
     """
 
-    def __init__(self, host: Host, finite: bool = True, one_view: bool = False) -> None:
+    def __init__(self, host: Host, finite: bool = True, one_view: bool = False, names: Sequence[str] = ()) -> None:
         self.one_view = one_view
         self.finite = finite
         self.taps = Taps(host.taps, host.view_layout) if host.taps else None
-        self.reader = BatchReader(host.batch_keys, host.augment)
+        self.reader = BatchReader(host.batch_keys, host.augment, names)
+        self._precision = Precision()
         self._untapped: tuple[str, list[str]] | None = None  # class and submodules of a host that only taps can show
 
     @property
@@ -102,8 +105,12 @@ class Observer:
         """The module that makes views of images, or None."""
         return self.reader.augment
 
-    def attach(self, host: L.LightningModule) -> None:
-        """Register forward hooks on the submodules that `taps` names. Raises a ValueError if one does not exist."""
+    def attach(self, host: nn.Module, precision: Precision | None = None) -> None:
+        """Register forward hooks on the submodules that `taps` names. Raises a ValueError if one does not exist.
+
+        `precision` is the precision of the forward passes in :meth:`look`. None: that of the inputs.
+        """
+        self._precision = precision or Precision()
         if self.taps:
             self.taps.attach(host)
         foreign = not (self.taps or hasattr(host, "observe"))
@@ -144,13 +151,13 @@ class Observer:
         """Number the samples of a stage from 0 again."""
         self.reader.restart(stage)
 
-    def close(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
+    def close(self, outputs: Any, batch: Any, moment: Moment, stage: str) -> dict[str, Any]:
         """Stop recording, and return the tensors of the step by name, detached.
 
         Samples without an index get one that no other process uses. Raises a ValueError if h or z is not finite, or if
         shapes do not match.
         """
-        found = dict(outputs) if isinstance(outputs, Mapping) and not self.taps else {}
+        found = dict(outputs) if isinstance(outputs, Mapping) else {}
         if self.taps:
             found |= self.taps.close()
         found |= self.reader.read(batch, stage)
@@ -159,18 +166,17 @@ class Observer:
         for name, value in spaces.items() if self.finite else ():
             if bad := int((~torch.isfinite(value)).sum()):
                 raise NotFiniteError(
-                    f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not, "
-                    f"at step {trainer.global_step} (epoch {trainer.current_epoch})."
+                    f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not, at {moment}."
                 )
         if spaces:
             n = self._shared_size(observation, spaces, batch=batch, keys=stage_keys(self.reader.batch_keys, stage))
             device = next(iter(spaces.values())).device
             if "index" not in observation:
-                observation["index"] = self.reader.numbers(n, trainer, stage, device=device)
+                observation["index"] = self.reader.numbers(n, stage, device)
                 self.reader.count(n, stage)
         return observation
 
-    def look(self, host: L.LightningModule, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
+    def look(self, host: nn.Module, batch: Any, moment: Moment, stage: str) -> dict[str, Any]:
         """Pass the views of a batch through the module `host`. Returns the same tensors as :meth:`close`, by name.
 
         `image` and `h_image` (h of the unaugmented images) are added if available. The caller must restore modes,
@@ -183,26 +189,26 @@ class Observer:
                     f"Expected `taps` for {type(host).__name__}, which is not of this package, but got None. Say which "
                     'of its submodules returns h, such as `taps={"h": "backbone"}`.'
                 )
-            with trainer.precision_plugin.forward_context():
+            with self._precision.forward_context():
                 outputs = host.observe(batch)  # type: ignore[operator]
-            return self.close(outputs, batch, trainer, stage=stage)
-        views = trainer.precision_plugin.convert_input(self._views(batch, trainer, stage))
+            return self.close(outputs, batch, moment, stage=stage)
+        views = self._precision.convert_input(self._views(batch, stage))
         self.open()
-        with trainer.precision_plugin.forward_context():
+        with self._precision.forward_context():
             for call in self.taps.calls(views):
                 self.taps.forward(host, call)
-        observation = self.close(None, batch, trainer, stage=stage) | {"views": tuple(views)}
+        observation = self.close(None, batch, moment, stage=stage) | {"views": tuple(views)}
         if "image" not in observation and isinstance(batch, Mapping) and "image" in batch:
             observation["image"] = batch["image"]
-        with trainer.precision_plugin.forward_context():
+        with self._precision.forward_context():
             return with_clean(observation)
 
-    def _views(self, batch: Any, trainer: L.Trainer, stage: str) -> Sequence[Tensor]:
+    def _views(self, batch: Any, stage: str) -> Sequence[Tensor]:
         if self.augment is not None:
             image = self.reader.image(batch, stage)
             index = self.reader.read(batch, stage).get("index")
             if index is None:
-                index = self.reader.numbers(len(image), trainer, stage, device=torch.device("cpu"))
+                index = self.reader.numbers(len(image), stage, torch.device("cpu"))
             return self.reader.augmented(image, index)
         if not self.one_view:
             return self.reader.views(batch, stage)

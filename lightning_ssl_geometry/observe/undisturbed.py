@@ -13,9 +13,9 @@ from torch import nn
 @contextmanager
 def random_state_kept(module: nn.Module) -> Iterator[None]:
     """Restore the random states of Python, numpy, torch and the module's GPU after the block."""
-    device = getattr(module, "device", None)
+    on_cuda = any(parameter.is_cuda for parameter in module.parameters())
     raised: BaseException | None = None
-    with isolate_rng(include_cuda=getattr(device, "type", "cpu") == "cuda"):
+    with isolate_rng(include_cuda=on_cuda):
         try:
             yield
         except BaseException as error:  # raised again below, behind isolate_rng

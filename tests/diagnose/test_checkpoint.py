@@ -49,6 +49,28 @@ def test_prefix_and_keys_to_ignore(tmp_path, name):
     assert equal(trained, other)
 
 
+def compiled_part(module):
+    return nn.Sequential(torch.compile(module[0]), module[1])
+
+
+@pytest.mark.parametrize("saved", [torch.compile, compiled_part, lambda module: module], ids=["all", "part", "none"])
+@pytest.mark.parametrize("loaded", [torch.compile, compiled_part, lambda module: module], ids=["all", "part", "none"])
+def test_weights_of_compiled_networks(tmp_path, saved, loaded):
+    trained, other = network(1), network(2)
+    torch.save({"state_dict": saved(trained).state_dict()}, tmp_path / "w.ckpt")
+    load_weights(loaded(other), tmp_path / "w.ckpt")
+    assert equal(trained, other)
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.backbone.", "backbone.", "backbone._orig_mod."])
+def test_the_prefix_may_name_the_wrapper_of_a_compiled_network(tmp_path, prefix):
+    trained, other = network(1), network(2)
+    state = {f"_orig_mod.backbone.{key}": value for key, value in trained.state_dict().items()}
+    torch.save(state | {"_orig_mod.backbone.fc.weight": torch.ones(2)}, tmp_path / "w.ckpt")
+    load_weights(other, tmp_path / "w.ckpt", prefix=prefix, ignore=["fc."])
+    assert equal(trained, other)
+
+
 @pytest.mark.parametrize("name", ["w.ckpt", "w.safetensors"])
 def test_keys_that_do_not_fit_are_named(tmp_path, name):
     path = tmp_path / name

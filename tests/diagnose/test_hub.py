@@ -67,16 +67,6 @@ def test_a_folder_of_timm(original, folder):
     assert loaded.about["token"] == pooled_by(original)
 
 
-def test_a_folder_of_one_level_as_older_versions_of_timm_wrote_it(original, folder):
-    config = json.loads((folder / "config.json").read_text())
-    flat = config.pop("pretrained_cfg") | {"architecture": config["architecture"], "num_classes": 10}
-    (folder / "config.json").write_text(json.dumps(flat))
-    loaded = ModelSource(hub=str(folder)).load()
-    x = torch.rand(1, 3, SIDE, SIDE)
-    torch.testing.assert_close(loaded.module.eval()(x).detach(), without_classifier(original, x))
-    assert loaded.normalization == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-
-
 def test_a_name_is_found_in_the_cache(original, cached, monkeypatch):
     monkeypatch.chdir(cached)
     write_images(cached / "images", n=12, classes=0)

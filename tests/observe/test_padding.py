@@ -81,7 +81,7 @@ def test_the_set_is_chosen_once_for_a_fit(tmp_path):
     chosen = Labels()
     monitor = GeometryMonitor({"labels": chosen}, stages=["probe"], taps=TAPS, batch_keys=KEYS)
     quiet(tmp_path, callbacks=[monitor], max_epochs=3).fit(StepHost(), datamodule=RandomSplit())
-    passes = torch.tensor(monitor._metrics["probe"]["labels"].passes).reshape(4, 16)  # 3 epochs, and before them
+    passes = torch.tensor(monitor.measurements.of("probe")["labels"].passes).reshape(4, 16)  # 3 epochs, and before them
     assert (passes == passes[0]).all()
 
 
@@ -93,7 +93,7 @@ def sharded(rank, folder, n):
     devices = {"devices": 2, "strategy": "ddp"} if rank is not None else {}
     trainer = quiet(folder, callbacks=[monitor, probe], **devices)
     trainer.fit(StepHost(), loader(), DataLoader(pairs(n, seed=1), batch_size=4))
-    passes = monitor._metrics["probe"]["seen"].passes
+    passes = monitor.measurements.of("probe")["seen"].passes
     half = passes[: len(passes) // 2]  # before training
     return [i for index, _ in half for i in index], torch.cat([h for _, h in half]).numpy()
 

@@ -24,8 +24,8 @@ from pages import (
     write_snapshot,
 )
 
-from lightning_ssl_geometry.callbacks.quantities_file import meaning
 from lightning_ssl_geometry.quantity import Chart, Kind, Picture, Role
+from lightning_ssl_geometry.recording.quantities_file import meaning
 from lightning_ssl_geometry.report import read_run
 
 

@@ -3,6 +3,8 @@
 __all__ = ["Filling"]
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -28,7 +30,7 @@ class Filling:
         if every_n_steps is not None:
             at_least(1, every_n_steps=every_n_steps)
         self.every_n_steps = every_n_steps
-        self.begin(math.inf)
+        self.restart()
 
     def begin(self, batches: float) -> None:
         """Begin an epoch. `batches` is the number of its batches, or infinity if unknown."""
@@ -36,13 +38,18 @@ class Filling:
         self._n = self.every_n_steps
         self._rows = 0
 
+    def restart(self) -> None:
+        """Begin an epoch with an unknown number of batches."""
+        self.begin(math.inf)
+
     def wants(self, batch_idx: int) -> bool:
         """Whether the batch number `batch_idx` is chosen."""
         return self._n is None or batch_idx % self._n == 0
 
-    def saw(self, space: Tensor) -> None:
-        """Record that a batch was used. `space` (V, N, D) is h or z of the V views of its N samples."""
-        if self._n is not None:
+    def saw(self, observation: Mapping[str, Any]) -> None:
+        """Record that a batch was used. `observation` has h or z (V, N, D) of the V views of its N samples."""
+        space = observation.get("h", observation.get("z"))
+        if self._n is not None or not isinstance(space, Tensor) or space.ndim < 2:
             return
         rows = len(space) * space.shape[1] * distributed.world_size()
         wanted = max(_PER_DIMENSION * space.shape[-1], _LEAST)

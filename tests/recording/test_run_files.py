@@ -13,11 +13,11 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import Logger
 
 from lightning_ssl_geometry.callbacks import EmbeddingSnapshots, GeometryMonitor, RunReport
-from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
 from lightning_ssl_geometry.callbacks.run_callback import run_folder
-from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.diagnostics import LogSpectrum
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
+from lightning_ssl_geometry.recording.arrays import ArrayFiles
+from lightning_ssl_geometry.recording.run_files import RunFiles
 
 TAPS = {"h": "trunk", "z": "head"}
 

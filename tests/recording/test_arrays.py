@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 import torch
 
-from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
-from lightning_ssl_geometry.callbacks.run_files import RunFiles
+from lightning_ssl_geometry.recording.arrays import ArrayFiles
+from lightning_ssl_geometry.recording.run_files import RunFiles
 
 
 def test_numpy_and_pandas_read_it(tmp_path):

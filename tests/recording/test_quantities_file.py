@@ -12,9 +12,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torchmetrics import MeanMetric, MeanSquaredError, Metric
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LayerGeometry, LinearProbe, RunReport
-from lightning_ssl_geometry.callbacks.quantities_file import QuantitiesFile
 from lightning_ssl_geometry.callbacks.run_callback import run_files
-from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnose import DiagnosedModel, diagnose
 from lightning_ssl_geometry.diagnostics import EffectiveRank, UnexplainedVariance
@@ -22,6 +20,8 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared, read_manifest
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.quantity import Paper, Quantity
+from lightning_ssl_geometry.recording.quantities_file import QuantitiesFile
+from lightning_ssl_geometry.recording.run_files import RunFiles
 from lightning_ssl_geometry.report import read_run, write_report
 
 TAPS = {"h": "trunk", "z": "head", "projector": "head"}

@@ -11,6 +11,8 @@ import numpy as np
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from numpy.typing import NDArray
 
+from lightning_ssl_geometry.either_lightning import either
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -32,9 +34,9 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
     if not len(counts):
         return
     for logger in loggers:
-        if isinstance(logger, TensorBoardLogger):
+        if isinstance(logger, either(TensorBoardLogger)):
             _to_tensorboard(logger, name, step, counts=counts, edges=edges)
-        elif isinstance(logger, WandbLogger):
+        elif isinstance(logger, either(WandbLogger)):
             import wandb
 
             histogram = wandb.Histogram(np_histogram=(counts, edges))
@@ -61,17 +63,17 @@ def log_run(loggers: Sequence[Logger], run: "Run | Path", step: int, *, drawings
     for name, figure in figures(read, drawings=drawings).items():
         image = _pixels(figure)
         for logger in able:
-            if isinstance(logger, TensorBoardLogger):
+            if isinstance(logger, either(TensorBoardLogger)):
                 logger.experiment.add_image(f"figures/{name}", image, step, dataformats="HWC")
-            elif isinstance(logger, WandbLogger):
+            elif isinstance(logger, either(WandbLogger)):
                 logger.log_image(f"figures/{name}", [image], step)
     for logger in able:
-        if isinstance(logger, WandbLogger):
+        if isinstance(logger, either(WandbLogger)):
             _tables(logger, read, step)
 
 
 def _shows(logger: Logger) -> bool:
-    return isinstance(logger, TensorBoardLogger | WandbLogger)
+    return isinstance(logger, either(TensorBoardLogger) + either(WandbLogger))
 
 
 def _as_histogram(fractions: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,19 +1,23 @@
 """Failures: decides whether the error of a diagnostic or probe is raised or becomes a warning."""
 
-__all__ = ["Failures", "OnError"]
+__all__ = ["DiagnosticError", "Failures", "OnError", "diagnostic_named"]
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-import lightning as L
-from lightning.pytorch.trainer.states import TrainerFn
+from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.observe.host import NotFiniteError
+from lightning_ssl_geometry.observe.moment import Moment
 
 OnError = Literal["warn", "raise"]
+
+
+class DiagnosticError(ValueError):
+    """An error of one diagnostic before the first step. It is the `__cause__` of this error."""
 
 
 class _ToldError(ValueError):
@@ -26,8 +30,8 @@ class Failures:
     A stage is "train", "val", "test" or "probe". Before the first successful step of a stage, an error is raised at
     once, because the settings are probably wrong. If `on_error` is "warn", a later error becomes a warning, and the
     result is NaN. With "warn", an h or z that is not finite gives only a warning, even in the first step. If `on_error`
-    is "raise", `Trainer.validate` and `Trainer.test` raise a later error at once. A fit raises it after the checkpoints
-    of the epoch are saved.
+    is "raise", a later error is raised at once, or by :meth:`raise_pending` if errors are postponed. A fit of the
+    Trainer postpones errors until the checkpoints of the epoch are saved.
 
     Args:
         on_error: "warn" or "raise".
@@ -39,10 +43,11 @@ class Failures:
         self._proven: set[str] = set()
         self._failed: dict[str, set[str]] = {}
         self._pending: Exception | None = None
+        self._postpones = False
 
-    def restart(self) -> None:
-        """Forget all failures before the next run of the Trainer."""
-        self._proven, self._failed, self._pending = set(), {}, None
+    def restart(self, postpones: bool) -> None:
+        """Forget all failures before the next run. `postpones` says whether this run postpones its errors."""
+        self._proven, self._failed, self._pending, self._postpones = set(), {}, None, postpones
 
     def prove(self, stage: str) -> None:
         """Record that a step of a stage has succeeded."""
@@ -58,12 +63,12 @@ class Failures:
 
     @contextmanager
     def caught(
-        self, trainer: L.Trainer, who: str, stage: str, diagnostic: str = "", lost: str = "The readout is NaN"
+        self, moment: Moment, who: str, stage: str, diagnostic: str = "", lost: str = "The readout is NaN"
     ) -> Iterator[None]:
         """Turn an error inside the block into a ValueError or a warning: see :class:`Failures`.
 
-        `who` is the name of the callback in the message. `diagnostic` is the name of the diagnostic, or "" if the block
-        computes all of them. `lost` says in the warning what happens to the result.
+        `moment` and `who`, the name of the callback, are for the message. `diagnostic` is the name of the diagnostic,
+        or "" if the block computes all of them. `lost` says in the warning what happens to the result.
         """
         try:
             yield
@@ -72,7 +77,7 @@ class Failures:
         except Exception as error:
             self._failed.setdefault(stage, set()).add(diagnostic)
             named = f", diagnostic {diagnostic!r}" if diagnostic else ""
-            self._tell(error, trainer, f"{who}{named}, stage {stage!r}", stage=stage, lost=lost)
+            self._tell(error, moment, f"{who}{named}, stage {stage!r}", stage=stage, lost=lost)
 
     def raise_pending(self) -> None:
         """Raise the first error that was postponed to the end of the epoch, if there is one."""
@@ -85,12 +90,10 @@ class Failures:
         if self.on_error == "raise":
             self._pending = self._pending or ValueError(message)
 
-    def _tell(self, error: Exception, trainer: L.Trainer, who: str, *, stage: str, lost: str) -> None:
-        where = f"{who}, step {trainer.global_step} (epoch {trainer.current_epoch})"
-        message = f"{where}: {_cause(error)}".rstrip(".") + "."
-        fitting = trainer.state.fn == TrainerFn.FITTING
+    def _tell(self, error: Exception, moment: Moment, who: str, *, stage: str, lost: str) -> None:
+        message = f"{who}, {moment}: {_cause(error)}".rstrip(".") + "."
         unproven = stage not in self._proven and not (isinstance(error, NotFiniteError) and self.on_error == "warn")
-        if unproven or (self.on_error == "raise" and not fitting):
+        if unproven or (self.on_error == "raise" and not self._postpones):
             raise _ToldError(message) from error
         if self.on_error == "warn":
             follows = f"{lost}, and the run goes on (`on_error='warn'`)."
@@ -100,6 +103,15 @@ class Failures:
             failure.__cause__ = error
             self._pending = self._pending or failure
         warnings.warn(f"{message} {follows}", stacklevel=2)
+
+
+@contextmanager
+def diagnostic_named(name: str, metric: Metric) -> Iterator[None]:
+    """Turn an error in the block into a :class:`DiagnosticError` that names a diagnostic."""
+    try:
+        yield
+    except Exception as error:
+        raise DiagnosticError(f"diagnostic {name!r} ({type(metric).__name__})") from error
 
 
 def _cause(error: Exception) -> str:

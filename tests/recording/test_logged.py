@@ -14,10 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
-from lightning_ssl_geometry.callbacks.arrays import ArrayFiles
-from lightning_ssl_geometry.callbacks.loggers import log_array, log_run
-from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.diagnostics import EffectiveRank, HardestNegativeDistance, LogSpectrum
+from lightning_ssl_geometry.recording.arrays import ArrayFiles
+from lightning_ssl_geometry.recording.logged import log_array, log_run
+from lightning_ssl_geometry.recording.run_files import RunFiles
 
 ARRAYS = [f"{stage}/{name}" for stage in ("train", "val") for name in ("log_spectrum_h", "hardest_negative_histogram")]
 

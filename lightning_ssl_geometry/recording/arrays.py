@@ -8,8 +8,8 @@ import numpy as np
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
-from lightning_ssl_geometry.callbacks.loggers import log_array
-from lightning_ssl_geometry.callbacks.run_files import RunFiles
+from lightning_ssl_geometry.recording.logged import log_array
+from lightning_ssl_geometry.recording.run_files import RunFiles
 
 SEEN = "rows_seen"  # name of the CSV file with the number of samples behind each result
 

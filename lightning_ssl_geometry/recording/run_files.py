@@ -41,8 +41,7 @@ class RunFiles:
     """
 
     def __init__(self, folder: Path | None, writes: bool = True, quiet: bool = False) -> None:
-        self.folder = folder
-        self.writes = writes and folder is not None
+        self.place(folder, writes)
         self.quiet = quiet or not writes
         self.run = uuid4().hex
         self.names: set[str] = set()
@@ -51,6 +50,11 @@ class RunFiles:
         self._warned: set[str] = set()
         self._waiting: dict[str, str] = {}
         self._superseded: Path | None = None
+
+    def place(self, folder: Path | None, writes: bool) -> None:
+        """Set the run's own folder, before the first file is written."""
+        self.folder = folder
+        self.writes = writes and folder is not None
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the folder, such as "geometry/val/log_spectrum_h.csv"."""

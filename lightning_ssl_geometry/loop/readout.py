@@ -1,18 +1,18 @@
 """Compute diagnostics on all ranks together, even if some ranks have no data."""
 
-__all__ = ["Readout", "Seen", "gather_rows"]
+__all__ = ["Readout", "Seen"]
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import lightning as L
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.failures import Failures
+from lightning_ssl_geometry.loop.failures import Failures
 from lightning_ssl_geometry.observe.feed import by_key
+from lightning_ssl_geometry.observe.moment import Moment
 
 
 class Seen(NamedTuple):
@@ -40,34 +40,36 @@ class Readout:
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def restart(self) -> None:
-        """Forget the process groups before the next run of the Trainer."""
+        """Forget the process groups before the next run."""
         self._groups = {}
 
     def __call__(
-        self, metrics: Mapping[str, Metric], stage: str, trainer: L.Trainer, *, seen: Seen
+        self, metrics: Mapping[str, Metric], stage: str, moment: Moment, *, seen: Seen, device: torch.device
     ) -> tuple[dict[str, dict[str, Tensor]], Seen]:
         """Return the results as a dict name -> key -> value, and the numbers of samples and views on all ranks.
 
-        `seen` has the numbers of samples and views on this rank.
+        `seen` has the numbers of samples and views on this rank. The ranks exchange tensors on `device`.
         """
         status = torch.tensor(
             [[int(metric.update_called), int(self.failures.failed(stage, name))] for name, metric in metrics.items()]
             + [list(seen)],
-            device=trainer.lightning_module.device,
+            device=device,
         )
         ranks = distributed.gather(status[None]).cpu()  # (R, K + 1, 2), so that no rank waits for one without data
         found: dict[str, dict[str, Tensor]] = {}
         for place, (name, metric) in enumerate(metrics.items()):
             saw, failed = ranks[:, place].bool().unbind(1)
-            found[name] = self._result(
-                name, metric, stage, saw=saw.tolist(), failed=bool(failed.any()), trainer=trainer
-            )
+            with self.failures.caught(moment, self.title, stage, diagnostic=name):
+                found[name] = self._result(
+                    name, metric, stage, saw=saw.tolist(), failed=bool(failed.any()), device=device
+                )
+            found.setdefault(name, self._nan(name, stage))
             metric.reset()
-        self._agree(found, stage, trainer)
+        self._agree(found, stage, device)
         return found, Seen(int(ranks[:, -1, 0].sum()), int(ranks[:, -1, 1].max()))
 
     def _result(
-        self, name: str, metric: Metric, stage: str, *, saw: list[bool], failed: bool, trainer: L.Trainer
+        self, name: str, metric: Metric, stage: str, *, saw: list[bool], failed: bool, device: torch.device
     ) -> dict[str, Tensor]:
         if failed:
             if not self.failures.failed(stage, name):
@@ -75,16 +77,13 @@ class Readout:
             return self._nan(name, stage)
         if not any(saw):  # the epoch was resumed after its last observed step
             return {}
-        result: dict[str, Tensor] = {}
-        with self.failures.caught(trainer, self.title, stage, diagnostic=name):
-            result = by_key(_computed(metric, saw, trainer, group=self._group(saw)))
+        result = by_key(_computed(metric, saw, device, group=self._group(saw)))
         if not result:
             return self._nan(name, stage)
         self._keys[stage, name] = [key for key, value in result.items() if value.ndim == 0]
         return result
 
-    def _agree(self, found: dict[str, dict[str, Tensor]], stage: str, trainer: L.Trainer) -> None:
-        device = trainer.lightning_module.device
+    def _agree(self, found: dict[str, dict[str, Tensor]], stage: str, device: torch.device) -> None:
         lost = torch.tensor([[self.failures.failed(stage, name) for name in found]], dtype=torch.int64, device=device)
         for name, anywhere in zip(found, distributed.gather(lost).any(0).tolist(), strict=True):
             if anywhere:
@@ -104,24 +103,7 @@ class Readout:
         return self._groups[members]
 
 
-def gather_rows(trainer: L.Trainer, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Concatenate tensors of the same name from all ranks along their first axis, on the CPU.
-
-    `rows` may be empty on some ranks. All ranks must call this function.
-    """
-    has = distributed.gather(torch.tensor([int(bool(rows))], device=trainer.lightning_module.device)).tolist()
-    if not any(has):
-        return {}
-    if not all(has):
-        shapes = {name: (tuple(value.shape[1:]), value.dtype) for name, value in rows.items()}
-        shapes = trainer.strategy.broadcast(shapes, src=has.index(1))
-        device = trainer.lightning_module.device
-        none = {name: torch.zeros(0, *shape, dtype=dtype, device=device) for name, (shape, dtype) in shapes.items()}
-        rows = rows or none
-    return {name: distributed.gather(rows[name]).cpu() for name in sorted(rows)}
-
-
-def _computed(metric: Metric, saw: list[bool], trainer: L.Trainer, group: Any) -> Any:
+def _computed(metric: Metric, saw: list[bool], device: torch.device, group: Any) -> Any:
     if group is None:
         return metric.compute()
     whole, metric.process_group = metric.process_group, group
@@ -132,10 +114,10 @@ def _computed(metric: Metric, saw: list[bool], trainer: L.Trainer, group: Any) -
         error = f"{type(failure).__name__}: {failure}"
     finally:
         metric.process_group = whole
-    result, error = trainer.strategy.broadcast((result, error), src=saw.index(True))
+    result, error = distributed.broadcast((result, error), source=saw.index(True))
     if error:
         raise RuntimeError(error)
-    return _to(result, trainer.lightning_module.device)
+    return _to(result, device)
 
 
 def _to(result: Any, device: torch.device) -> Any:

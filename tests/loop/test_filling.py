@@ -8,8 +8,8 @@ from hosts import PlainHost, loader, pairs, quiet
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
-from lightning_ssl_geometry.callbacks.filling import Filling
 from lightning_ssl_geometry.diagnostics import EffectiveRank
+from lightning_ssl_geometry.loop.filling import Filling
 
 
 def observed(batches, rows, width, every_n_steps=None, known=True):
@@ -17,7 +17,7 @@ def observed(batches, rows, width, every_n_steps=None, known=True):
     filling.begin(batches if known else math.inf)
     for batch_idx in range(batches):
         if filling.wants(batch_idx):
-            filling.saw(torch.zeros(2, rows // 2, width))
+            filling.saw({"h": torch.zeros(2, rows // 2, width)})
             seen.append(batch_idx)
     return seen
 

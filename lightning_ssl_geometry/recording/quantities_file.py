@@ -1,27 +1,24 @@
 """The file `geometry/quantities.json`, which describes all results of a run."""
 
-__all__ = ["NAME", "QuantitiesFile", "host_entries", "meaning", "meanings", "misnamed"]
+__all__ = ["NAME", "QuantitiesFile", "meaning", "meanings", "misnamed"]
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lightning as L
-from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.callbacks.run_files import RunFiles
 from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.files import set_aside
 from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, resumed, undeclared, written
 from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import space_of
 from lightning_ssl_geometry.quantity import Quantity, declared
+from lightning_ssl_geometry.recording.run_files import RunFiles
 
 NAME = f"geometry/{FILE}"
-_STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), TrainerFn.TESTING: ("test",)}
 
 
 class QuantitiesFile:
@@ -59,7 +56,7 @@ class QuantitiesFile:
         if notes:
             rank_zero_warn(f"{folder / NAME} was read in part: {notes} The run goes on without the entries left out.")
 
-    def expect(self, host: Mapping[str, Declared], said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
+    def expect(self, host: Mapping[str, Declared], said: Mapping[object, Mapping[str, Declared]]) -> None:
         """Set the descriptions of the module (`host`) and of callbacks (`said`). :meth:`write` writes them later.
 
         Raises a ValueError if two callbacks describe one name differently.
@@ -73,7 +70,7 @@ class QuantitiesFile:
         if self._waits:
             self._write()
 
-    def check(self, callback: L.Callback, entries: Mapping[str, Declared | None]) -> None:
+    def check(self, callback: object, entries: Mapping[str, Declared | None]) -> None:
         """Raise a ValueError if another callback describes one of these names differently.
 
         `entries` maps names that `callback` logs to their descriptions. An entry is None if `callback` does not
@@ -88,12 +85,12 @@ class QuantitiesFile:
             raise ValueError(f"Expected one meaning of {name!r}, but got {others[name].in_words} and {who}.")
         self._silent |= {name for name, entry in entries.items() if entry is None}
 
-    def declare(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
+    def declare(self, said: Mapping[object, Mapping[str, Declared]]) -> None:
         """Add descriptions of callbacks, and write the file. Raises a ValueError if two contradict each other."""
         self._take(said)
         self._write()
 
-    def _take(self, said: Mapping[L.Callback, Mapping[str, Declared]]) -> None:
+    def _take(self, said: Mapping[object, Mapping[str, Declared]]) -> None:
         now = self._said | {id(who): self._said.get(id(who), {}) | dict(entries) for who, entries in said.items()}
         merged(*now.values())
         self._said = now
@@ -190,14 +187,6 @@ def meanings(thing: object, names: Mapping[str, str], section: str = "other", pa
         for name, (key, quantity) in found.items()
         if isinstance(quantity, Quantity)
     }
-
-
-def host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
-    """Return the descriptions of the scalars that a module logs in the current fit, validation or test."""
-    quantities = quantities_of(host)
-    keys = list(quantities) if isinstance(quantities, Mapping) else []
-    stages = _STAGES.get(trainer.state.fn, ()) if trainer.state.fn else ()
-    return meanings(host, {f"{stage}/{key}": key for stage in stages for key in keys}, "learning")
 
 
 def _entry(kind: type, key: str, quantity: Quantity, *, section: str, **about: Any) -> Declared:

@@ -1,0 +1,295 @@
+"""Measurements: the diagnostics of all stages of a run, from the tensors of its steps to the files of its results."""
+
+__all__ = ["Measurements", "Recorder", "refuse_misspelt"]
+
+import copy
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.checks import named
+from lightning_ssl_geometry.diagnostics.diagnostic import preferred
+from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
+from lightning_ssl_geometry.loop.failures import Failures, diagnostic_named
+from lightning_ssl_geometry.loop.readout import Readout, Seen
+from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.observe.batch_keys import near
+from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_of
+from lightning_ssl_geometry.observe.host import Observer
+from lightning_ssl_geometry.observe.moment import Moment
+from lightning_ssl_geometry.recording.arrays import SEEN, ArrayFiles
+from lightning_ssl_geometry.recording.names import check_name
+from lightning_ssl_geometry.recording.quantities_file import meaning, misnamed
+from lightning_ssl_geometry.types import SAMPLE_AXIS
+
+
+class Recorder(Protocol):
+    """What :class:`Measurements` needs of its owner: a name for messages, and the run's record of descriptions."""
+
+    @property
+    def title(self) -> str:
+        """Name of the owner in messages."""
+
+    def check(self, entries: Mapping[str, Declared | None]) -> None:
+        """Raise a ValueError if somebody else describes one of the names in `entries` differently."""
+
+    def declare(self, entries: Mapping[str, Declared]) -> None:
+        """Add descriptions of logged names to the record."""
+
+
+class Measurements:
+    """Computes diagnostics of every stage of a run, and writes vectors and larger arrays to the run's folder.
+
+    A stage is "train", "val", "test" or "probe". Between :meth:`begin` and :meth:`read_out`, :meth:`see` gets the
+    tensors of each step. :class:`GeometryMonitor` calls these methods from Lightning's hooks, and
+    :class:`GeometryLoop` from a training loop without Lightning.
+
+    Args:
+        owner: The callback or loop that logs the results.
+        observer: Its observer, which knows what the model and the batches lack.
+        failures: Its failures.
+        diagnostics: Name -> Metric. Each stage gets copies. None: the standard set.
+        rename: Name of a diagnostic -> {argument of its `update`: name of the tensor}.
+        stages: The observed stages.
+        name: Part of all logged names, or None.
+    """
+
+    def __init__(
+        self,
+        owner: Recorder,
+        observer: Observer,
+        failures: Failures,
+        *,
+        diagnostics: dict[str, Metric] | None,
+        rename: Mapping[str, dict[str, str]],
+        stages: Sequence[str],
+        name: str | None = None,
+    ) -> None:
+        self._standard = diagnostics is None
+        if diagnostics is None:
+            diagnostics, rename = standard_diagnostics(), {**STANDARD_RENAME, **rename}
+        named(Metric, diagnostics=diagnostics)
+        check_name("diagnostics", *diagnostics)
+        check_name("name", *([] if name is None else [name]))
+        check_rename(diagnostics, rename)
+        self.owner = owner
+        self.observer = observer
+        self.failures = failures
+        self.name = name
+        self.diagnostics = diagnostics
+        self.rename = dict(rename)
+        self.seen: dict[str, Seen] = {}
+        self._metrics: dict[str, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
+        self._seen: dict[str, Seen] = {}
+        self._widths: dict[tuple[str, str], int] = {}
+        self._readout = Readout(owner.title, failures)
+        self.start(None)
+
+    def start(self, files: ArrayFiles | None) -> None:
+        """Prepare for a run that writes its arrays to `files`. None: this run has no files yet."""
+        self._files = files
+        self._spaces: dict[tuple[str, str], tuple[str, int | None]] = {}
+        self._told: set[str] = set()  # diagnostics whose descriptions and results have different names
+        self._refused: set[str] = set()  # names that somebody else logs with another meaning
+        self._readout.restart()
+
+    def apply_to(self, model: nn.Module, modules: Iterable[str] | None = None) -> None:
+        """Of the standard set, compute only the diagnostics that apply to a model.
+
+        Those that do not apply to its attribute `projector` are left out. `modules` are the names of the modules that
+        observations have, of "encoder" and "projector". Diagnostics of the other one are left out. None: unknown.
+        """
+        projector = getattr(model, "projector", None)  # one named in `taps` is checked later, at the first step
+        known = projector if isinstance(projector, nn.Module) else None
+        wanted = standard_diagnostics(known) if self._standard else self.diagnostics
+        lacking = {"encoder", "projector"} - set(modules) if self._standard and modules is not None else set()
+        names = [name for name in wanted if not lacking & _required(self.diagnostics[name]).keys()]
+        for stage, metrics in self._metrics.items():
+            self._metrics[stage] = {name: metrics.get(name) or copy.deepcopy(self.diagnostics[name]) for name in names}
+
+    def forget(self) -> None:
+        """Forget the state of all diagnostics."""
+        self._metrics = {stage: copy.deepcopy(self.diagnostics) for stage in self._metrics}
+
+    def watches(self, stage: str) -> bool:
+        """Whether a stage is observed."""
+        return stage in self._metrics
+
+    def of(self, stage: str) -> Mapping[str, Metric]:
+        """Return the diagnostics of a stage by name."""
+        return self._metrics[stage]
+
+    def names(self) -> list[str]:
+        """Return the logged names of all diagnostics of all stages. A diagnostic may log several results under it."""
+        return [self.logged(stage, name) for stage, metrics in self._metrics.items() for name in metrics]
+
+    def logged(self, stage: str, name: str) -> str:
+        """Return the logged name of a diagnostic or a result, such as "val/effective_rank_h"."""
+        return "/".join(part for part in (stage, self.name, name) if part)
+
+    def renamed(self, metric: Metric, name: str, observation: Mapping[str, Any]) -> dict[str, str]:
+        """Return which tensors of a step the arguments of a diagnostic's `update` get, where their names differ."""
+        preferences = {argument: what for argument, what in preferred(metric).items() if what in observation}
+        return preferences | self.rename.get(name, {})
+
+    def begin(self, stage: str, device: torch.device) -> None:
+        """Reset the diagnostics of a stage, and move them to a device."""
+        self._seen[stage] = Seen(0, 0)
+        for metric in self._metrics[stage].values():
+            metric.to(device)
+            metric.reset()
+
+    def see(self, stage: str, moment: Moment, observation: dict[str, Any]) -> None:
+        """Update the diagnostics of a stage with the tensors of a step: h, z, label and others by name."""
+        space = observation.get("h", observation.get("z"))
+        if isinstance(space, Tensor) and space.ndim > 1:
+            before = self._seen.get(stage, Seen(0, 0))
+            self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
+        spaces = {name: observation[name] for name in ("h", "z") if isinstance(observation.get(name), Tensor)}
+        self._widths |= {(stage, name): value.shape[-1] for name, value in spaces.items()}
+        for name, metric in self._metrics[stage].items():
+            if self.failures.failed(stage, name):
+                continue
+            with self.failures.caught(moment, self.owner.title, stage, diagnostic=name):
+                rename = self._require(metric, name, observation, stage=stage)
+                self._feed(metric, observation, rename, name=name, stage=stage)
+                if (stage, name) not in self._spaces:
+                    self._spaces[stage, name] = _space(space_of(metric, rename, observation), observation)
+        self.failures.prove(stage)
+
+    def read_out(self, stage: str, moment: Moment, device: torch.device) -> dict[str, Tensor]:
+        """Compute the diagnostics of a stage on all ranks, write the arrays, and return the scalars by logged name."""
+        seen = self._seen.get(stage, Seen(0, 0))
+        found, self.seen[stage] = self._readout(self._metrics[stage], stage, moment, seen=seen, device=device)
+        assert self._files is not None
+        self._declare(stage, found, moment)
+        results = {result_name(name, key): value for name, by in found.items() for key, value in by.items()}
+        results = {name: value for name, value in results.items() if self.logged(stage, name) not in self._refused}
+        for name, value in results.items():
+            if value.ndim:
+                with self.failures.caught(moment, self.owner.title, stage, diagnostic=name):
+                    self._files.append(self.logged(stage, name), *moment, values=value)
+        if self.seen[stage].samples:
+            widths = [self._widths.get((stage, space), "") for space in ("h", "z")]
+            self._files.append_seen(self.logged(stage, SEEN), *moment, counts=[*self.seen[stage], *widths])
+        return {self.logged(stage, name): value for name, value in results.items() if not value.ndim}
+
+    def trial(self, stage: str, observation: dict[str, Any]) -> set[str]:
+        """Try the diagnostics of a stage on copies with the tensors of one step. Returns the names that will be logged.
+
+        Raises a ValueError if a tensor is missing, if a diagnostic cannot process the tensors, or if a name would be
+        logged twice.
+        """
+        names: set[str] = set()
+        entries: dict[str, Declared | None] = {}
+        tensors = (value for value in observation.values() if isinstance(value, Tensor))
+        device = next((value.device for value in tensors), torch.device("cpu"))
+        for name, metric in self._metrics[stage].items():
+            copied = copy.deepcopy(metric).to(device)
+            copied.distributed_available_fn = lambda: False  # this rank's batch alone
+            rename = self._require(metric, name, observation, stage=stage)
+            computed: Any = {}
+            with diagnostic_named(name, metric):
+                self._feed(copied, observation, rename, name=name, stage=stage)
+                with suppress(Exception):  # one batch may be too little to compute from
+                    computed = copied.compute()
+                found = by_key(computed)
+            names.add(name)
+            self._refuse_equal(name, results := {result_name(name, key) for key in found} - {name}, names)
+            names |= results
+            entries |= self._meanings(stage, name, found)
+            self._tell_misnamed(name, found)
+        self.owner.check(entries)
+        return {self.logged(stage, name) for name in names}
+
+    def _refuse_equal(self, name: str, results: set[str], others: set[str]) -> None:
+        if equal := results & (others - {name} | (self.diagnostics.keys() - {name})):
+            raise ValueError(
+                f"Expected each name to be logged once, but {name!r} and another diagnostic log {min(equal)!r}. "
+                "Give them other names in `diagnostics`."
+            )
+
+    def _require(self, metric: Metric, name: str, observation: Mapping[str, Any], *, stage: str) -> dict[str, str]:
+        rename = self.renamed(metric, name, observation)
+        for argument in _required(metric):
+            self.observer.require(rename.get(argument, argument), observation, stage)
+        return rename
+
+    def _feed(
+        self, metric: Metric, observation: Mapping[str, Any], rename: dict[str, str], *, name: str, stage: str
+    ) -> None:
+        try:
+            feed(metric, observation, rename, name=name, stage=stage)
+        except ValueError as error:
+            if where := self.observer.tapped(error):
+                raise ValueError(f"{error}{where}") from error
+            raise
+
+    def _tell_misnamed(self, name: str, results: Iterable[str]) -> None:
+        if name not in self._told and (message := misnamed(self.diagnostics[name], results)):
+            self._told.add(name)
+            rank_zero_warn(message)
+
+    def _declare(self, stage: str, found: Mapping[str, Mapping[str, Tensor]], moment: Moment) -> None:
+        entries: dict[str, Declared] = {}
+        for name, results in found.items():
+            said = {}
+            if not self.failures.failed(stage, name):
+                said = self._meanings(stage, name, results)
+                self._tell_misnamed(name, results)
+            for logged, entry in said.items():
+                if logged in self._refused:
+                    continue
+                self._refused.add(logged)  # not logged unless the check below passes
+                lost = "It is not logged under that name"
+                with self.failures.caught(moment, self.owner.title, stage, diagnostic=name, lost=lost):
+                    self.owner.check({logged: entry})
+                    self._refused.remove(logged)
+                entries |= {logged: entry} if entry and logged not in self._refused else {}
+        self.owner.declare(entries)
+
+    def _meanings(self, stage: str, name: str, results: Iterable[str]) -> dict[str, Declared | None]:
+        metric = self.diagnostics[name]
+        space, width = self._spaces.get((stage, name)) or (space_of(metric, self.rename.get(name, {})), None)
+        found = {key: meaning(metric, key, space=space, width=width) for key in results}
+        return {self.logged(stage, result_name(name, key)): entry for key, entry in found.items()}
+
+
+def _required(metric: Metric) -> dict[str, None]:
+    parameters = inspect.signature(metric.update).parameters.items()
+    return {argument: None for argument, each in parameters if each.default is inspect.Parameter.empty}
+
+
+def _space(name: str, observation: Mapping[str, Any]) -> tuple[str, int | None]:
+    value = observation.get(name)
+    return name, value.shape[-1] if isinstance(value, Tensor) and value.ndim > 1 else None
+
+
+def refuse_misspelt(together: Sequence[Measurements]) -> None:
+    """Raise a ValueError if `taps` or `batch_keys` has a name that no diagnostic reads and that is near to another.
+
+    `together` are all measurements of a run, since they may share one host.
+    """
+    read = {
+        each.renamed(metric, name, SAMPLE_AXIS).get(argument, argument)
+        for each in together
+        for name, metric in each.diagnostics.items()
+        for argument in inspect.signature(metric.update).parameters
+    }
+    for each in together:
+        taps = each.observer.taps
+        given = [("taps", name) for name in (taps.taps if taps else ())]
+        given += [("batch_keys", key.rpartition("/")[2]) for key in each.observer.reader.batch_keys]
+        for argument, name in given:
+            likely = near(name, read | set(SAMPLE_AXIS))
+            if likely and name not in read | SAMPLE_AXIS.keys():
+                raise ValueError(
+                    f"Expected `{argument}` of {each.owner.title} to name what a diagnostic observes, but none "
+                    f"observes {name!r}.{likely}"
+                )

@@ -1,0 +1,141 @@
+"""RunRecord: the record `run.json` of a run, and the page, the table and the figures when the run ends."""
+
+__all__ = ["RunRecord", "described", "errors_warned"]
+
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import nn
+
+from lightning_ssl_geometry.either_lightning import package_of
+from lightning_ssl_geometry.recording.logged import log_run
+from lightning_ssl_geometry.recording.run_files import RunFiles
+
+_MOST_ERROR = 10_000
+_PACKAGES = ("lightning-ssl-geometry", "torch", "torchvision", "torchmetrics", "timm", "numpy")
+
+
+class RunRecord:
+    """Writes `run.json` when a run begins and when it ends, and shows the run at its end. Only rank 0 writes.
+
+    Args:
+        files: The files of the run.
+        page: Write the page `report.html`.
+        table: Print the summary table and the path of the page.
+        figures: Send the page's figures to TensorBoardLogger and WandbLogger, and the vectors to wandb.
+    """
+
+    def __init__(self, files: RunFiles, page: bool = True, table: bool = True, figures: bool = True) -> None:
+        self.files = files
+        self.page = page
+        self.table = table
+        self.figures = figures
+        self.entries: dict[str, Any] = {}
+
+    def begin(self, entries: Mapping[str, Any], done: Mapping[str, int]) -> None:
+        """Write the record of a run that begins. `done` has the numbers of epochs and steps so far, if it trains."""
+        if self.page:
+            self.files.own("report.html")  # now, because `ssl-geometry report` may write it during the run
+        self.entries = dict(entries)
+        self._write("running", done)
+
+    def end(self, status: str, done: Mapping[str, int], error: BaseException | None = None) -> None:
+        """Write the record of a run that ended with a status: "finished", "failed" or "interrupted"."""
+        if error is not None:
+            self.entries["error"] = {"type": type(error).__name__, "message": str(error)[:_MOST_ERROR]}
+        self.entries["ended"] = _now()
+        with errors_warned("run.json"):
+            self._write(status, done)
+
+    def show(self, loggers: Sequence[Logger] = (), step: int = 0) -> None:
+        """Print the table, write the page, and send the figures to the loggers, at a step. Errors become warnings."""
+        from rich.console import Console
+        from rich.text import Text
+
+        from lightning_ssl_geometry.report import Drawings, Run, read_run, remarks, summary_table, write_report
+
+        folder = self.files.folder
+        if folder is None or not self.files.writes:
+            return
+        console, drawings = Console(), Drawings()
+        run: Run | None = None
+        with errors_warned("the report of this run"):
+            run = read_run(folder)
+        if run is None:
+            return
+        with errors_warned("the table of this run"):
+            if self.table:
+                console.print(summary_table(run) if self.has_results else Text(run.name, style="bold"))
+                if run.notes:
+                    console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
+        with errors_warned(folder / "report.html"):
+            if self.page:
+                page = write_report(run, drawings=drawings)
+                console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)
+        with errors_warned("the figures to the loggers"):
+            if self.figures:
+                log_run(loggers, run, step, drawings=drawings)
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the folder has results of this run, or of one that this run resumes."""
+        folder = self.files.folder
+        if folder is None:
+            return False
+        return bool(self.files.resumed) or any((folder / name).exists() for name in ("metrics.csv", "geometry"))
+
+    def _write(self, status: str, done: Mapping[str, int]) -> None:
+        with self.files.replacing("run.json") as file:
+            file.write((json.dumps(self.entries | {"status": status} | dict(done), indent=2) + "\n").encode())
+
+
+def described(model: nn.Module) -> dict[str, Any]:
+    """Return the entries of `run.json` that any training has: model, command, seed, versions and machine."""
+    seed = os.environ.get("PL_GLOBAL_SEED")
+    packages = (*_PACKAGES, package_of(model))
+    return {
+        "model": type(model).__name__,
+        "data": None,
+        "data_path": None,
+        "classes": None,
+        "command": _command(),
+        "seed": int(seed) if seed else None,
+        "started": _now(),
+        "ended": None,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "world_size": 1,
+        "precision": None,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
+        "machine": {"system": f"{platform.system()} {platform.machine()}", "cpus": os.cpu_count(), "device": "cpu"},
+    }
+
+
+@contextmanager
+def errors_warned(what: str | Path) -> Iterator[None]:
+    """Turn an error in the block into a warning that `what` could not be written."""
+    try:
+        yield
+    except Exception as error:  # from a full disk, matplotlib or a logger; the rest must still be written
+        rank_zero_warn(f"RunReport could not write {what}: {type(error).__name__}: {error}")
+
+
+def _command() -> str:
+    program = os.path.basename(sys.argv[0])
+    return shlex.join(
+        [*(["python", "-m", "lightning_ssl_geometry"] if program == "__main__.py" else [program]), *sys.argv[1:]]
+    )
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,338 @@
+"""GeometryLoop in a hand-written training: the same numbers and files as the monitor's, and the same weights."""
+
+import csv
+import json
+import re
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from hosts import PlainHost, pairs, quiet
+from torch import nn
+from torch.nn.functional import cross_entropy, normalize
+from torch.utils.data import DataLoader
+
+from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
+from lightning_ssl_geometry.diagnostics import EffectiveRank, LabelAgreement, Uniformity
+from lightning_ssl_geometry.loop import GeometryLoop
+
+TAPS = {"h": "trunk", "z": "head", "projector": "head"}
+SETTINGS = {"taps": TAPS, "batch_keys": {"label": 2, "views": [0, 1]}, "every_n_steps": 1}
+
+
+class NotValidated(PlainHost):
+    validation_step = L.LightningModule.validation_step
+
+
+class Model(nn.Module):
+    """PlainHost without Lightning."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Dropout(0.1))
+        self.head = nn.Linear(10, 4, bias=False)
+
+    def forward(self, x):
+        return self.head(self.trunk(x))
+
+    def loss(self, x1, x2, _):
+        z1, z2 = self(x1), self(x2)
+        return cross_entropy(normalize(z1) @ normalize(z2).T, torch.arange(len(x1)))
+
+
+def diagnostics():
+    return {"rank": EffectiveRank(), "uniformity": Uniformity(), "agreement": LabelAgreement()}
+
+
+def loop(folder, model=None, **settings):
+    return GeometryLoop(model or Model(), folder, **({"table": False} | SETTINGS | settings))
+
+
+def train(model, geometry=None, epochs=2, held_out=None, first=0):
+    """A training by hand; `geometry` observes it. Returns the results of the epochs."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    found = []
+    for epoch in range(first, epochs):
+        for batch in DataLoader(pairs(), 8):
+            if geometry is None:
+                loss = model.loss(*batch)
+            else:
+                with geometry.step(batch):
+                    loss = model.loss(*batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if geometry is not None:
+            geometry.look(held_out or [])
+            found.append(geometry.read_out({"train/loss": loss.item()}, epoch=epoch))
+    return found
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def seeded():
+    torch.manual_seed(0)
+    return Model()
+
+
+def test_the_training_is_bit_identical_with_and_without_the_loop(tmp_path):
+    bare, watched = seeded(), seeded()
+    torch.manual_seed(1)
+    train(bare)
+    torch.manual_seed(1)
+    train(watched, loop(tmp_path, watched), held_out=DataLoader(pairs(seed=1), 8))
+    assert all(torch.equal(a, b) for a, b in zip(bare.parameters(), watched.parameters(), strict=True))
+    assert torch.equal(bare.trunk[0].weight.grad, watched.trunk[0].weight.grad)
+
+
+def test_numbers_and_files_are_those_of_the_monitor_under_a_trainer(tmp_path):
+    torch.manual_seed(0)
+    host = NotValidated()
+    monitor = GeometryMonitor(diagnostics(), stages=["train"], **SETTINGS)
+    torch.manual_seed(1)
+    callbacks = [monitor, RunReport(table=False)]
+    trainer = quiet(tmp_path / "trainer", max_epochs=2, callbacks=callbacks)
+    trainer.fit(host, DataLoader(pairs(), 8))
+    model = seeded()
+    geometry = loop(tmp_path / "loop", model, diagnostics=diagnostics())
+    torch.manual_seed(1)
+    train(model, geometry)
+    geometry.close()
+    theirs, own = tmp_path / "trainer", geometry.folder
+    assert files(own) == files(theirs)
+    for expected, found in zip(rows(theirs / "metrics.csv"), rows(own / "metrics.csv"), strict=True):
+        for name, value in expected.items():
+            assert float(found[name]) == pytest.approx(float(value), rel=1e-6), name
+    for path in (theirs / "geometry").rglob("*.csv"):
+        assert (own / path.relative_to(theirs)).read_text() == path.read_text()
+    described = [json.loads((folder / "geometry" / "quantities.json").read_text()) for folder in (own, theirs)]
+    assert described[0] == described[1]
+    record = json.loads((own / "run.json").read_text())
+    assert (record["status"], record["steps"], record["epochs"], record["model"]) == ("finished", 10, 2, "Model")
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_looked_at_is_the_monitors_stage_probe(tmp_path):
+    model = seeded()
+    geometry = loop(tmp_path, model, diagnostics={"rank": EffectiveRank()})
+    held_out = pairs(seed=1)
+    geometry.look(DataLoader(held_out, 8))
+    found = geometry.read_out()["val/rank"]
+    model.eval()
+    expected = EffectiveRank()
+    expected.update(torch.stack([model.trunk(held_out.tensors[view]) for view in range(2)]).detach())
+    assert found == pytest.approx(expected.compute().item(), rel=1e-6)
+    assert not model.training
+
+
+def test_tensors_of_a_loop_that_has_no_modules(tmp_path):
+    geometry = GeometryLoop(nn.Identity(), tmp_path, {"rank": EffectiveRank()}, table=False)
+    h = torch.randn(2, 32, 4)
+    with geometry.step() as seen:
+        seen["h"] = h.requires_grad_()
+    expected = EffectiveRank()
+    expected.update(h.detach())
+    assert geometry.read_out() == {"train/rank": pytest.approx(expected.compute().item())}
+
+
+def test_labels_in_a_dict_need_no_batch_keys(tmp_path):
+    model = seeded()
+    geometry = loop(tmp_path, model, diagnostics={"agreement": LabelAgreement()}, batch_keys=None)
+    x1, x2, label = pairs()[:]
+    with geometry.step({"label": label}):
+        model.loss(x1, x2, label)
+    assert "train/agreement_fine" in geometry.read_out()
+
+
+def test_every_nth_step_is_counted_from_the_latest_readout(tmp_path):
+    model = seeded()
+    geometry = loop(tmp_path, model, diagnostics={"rank": EffectiveRank()}, every_n_steps=3)
+    train(model, geometry, epochs=2)
+    seen = rows(geometry.folder / "geometry" / "train" / "rows_seen.csv")
+    assert [row["samples"] for row in seen] == ["16", "16"]  # batches 0 and 3 of five, each of 8 samples
+
+
+def test_a_second_run_gets_a_folder_of_its_own(tmp_path):
+    for number in range(2):
+        with loop(tmp_path) as geometry:
+            train(geometry.model, geometry, epochs=1)
+        assert geometry.folder == tmp_path / f"version_{number}"
+
+
+def test_no_folder_leaves_no_file_and_the_same_numbers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for folder in (None, tmp_path / "runs"):
+        model = seeded()
+        torch.manual_seed(1)
+        with loop(folder, model, diagnostics=diagnostics()) as geometry:
+            found.append(train(model, geometry))
+        assert (geometry.folder is None) == (folder is None)
+        assert folder is not None or not list(tmp_path.iterdir())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), "interrupted"), (RuntimeError("out of memory"), "failed")]
+)
+def test_an_error_ends_the_run_and_is_recorded(tmp_path, error, status):
+    model = seeded()
+    geometry = loop(tmp_path, model)
+
+    def run():
+        with geometry:
+            train(model, geometry, epochs=1)
+            with geometry.step(pairs()[:8]):
+                raise error
+
+    with pytest.raises(type(error)):
+        run()
+    record = json.loads((geometry.folder / "run.json").read_text())
+    assert (record["status"], record["error"]["type"]) == (status, type(error).__name__)
+    assert (geometry.folder / "report.html").exists()
+    assert not model.trunk._forward_hooks
+
+
+@pytest.mark.parametrize("mid_epoch", [False, True])
+def test_a_resumed_run_continues_the_folder(tmp_path, mid_epoch):
+    model = seeded()
+    geometry = loop(tmp_path / "whole", model, diagnostics=diagnostics())
+    torch.manual_seed(1)
+    train(model, geometry, epochs=3)
+    geometry.close()
+    first = seeded()
+    part = loop(tmp_path / "parts", first, diagnostics=diagnostics())
+    torch.manual_seed(1)
+    train(first, part, epochs=2)
+    saved = {"model": first.state_dict(), "random": torch.get_rng_state(), "geometry": part.state_dict()}
+    torch.save(saved, tmp_path / "x.pt")
+    train(first, part, epochs=3, first=2)  # goes on after the checkpoint, and is killed
+    if mid_epoch:
+        with part.step(pairs()[:8]):
+            first.loss(*pairs()[:8])
+    held = torch.load(tmp_path / "x.pt", weights_only=True)
+    second = Model()
+    second.load_state_dict(held["model"])
+    torch.set_rng_state(held["random"])
+    rest = loop(tmp_path / "parts", second, diagnostics=diagnostics())
+    rest.load_state_dict(held["geometry"])
+    train(second, rest, epochs=3, first=2)
+    rest.close()
+    assert rest.folder == part.folder
+    assert rows(rest.folder / "metrics.csv") == rows(geometry.folder / "metrics.csv")
+    for path in (geometry.folder / "geometry" / "train").glob("*.csv"):
+        assert (rest.folder / "geometry" / "train" / path.name).read_text() == path.read_text()
+    assert (rest.folder / "superseded-1" / "metrics.csv").exists()
+    assert json.loads((rest.folder / "run.json").read_text())["from_step"] == 10
+
+
+def test_a_run_whose_folder_is_gone_gets_a_new_one(tmp_path):
+    model = seeded()
+    geometry = loop(tmp_path / "old", model)
+    train(model, geometry, epochs=1)
+    state = geometry.state_dict()
+    (tmp_path / "old" / "version_0").rename(tmp_path / "moved")
+    other = loop(tmp_path / "new", model)
+    other.load_state_dict(state)
+    with pytest.warns(UserWarning, match="no longer the folder of the run that is resumed"):
+        train(model, other, epochs=2, first=1)
+    assert [row["step"] for row in rows(other.folder / "metrics.csv")] == ["9"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": "resnet18"}, "Expected `model` to be a torch.nn.Module, but got a str."),
+        ({"taps": {"h": "body"}}, "Expected `taps` to name submodules of Model, but got h='body'"),
+        ({"every_n_steps": 0}, "Expected `every_n_steps` >= 1"),
+        ({"batch_keys": {"lable": 2}}, "none observes 'lable'. Near: `label`."),
+        ({"on_error": "ignore"}, "Expected `on_error`"),
+        ({"diagnostics": {"a/b": EffectiveRank()}}, "without '/'"),
+        ({"rename": {"rnk": {"h": "z"}}}, "Expected `rename` to name one of"),
+    ],
+)
+def test_wrong_arguments(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        loop(tmp_path, **arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_steps(tmp_path):
+    model = seeded()
+    geometry = loop(tmp_path, model)
+    batch = pairs()[:8]
+    with (
+        pytest.raises(ValueError, match=r"Expected `stage` to be one of .* but got 'valid'"),
+        geometry.step(stage="valid"),
+    ):
+        pass
+    with pytest.raises(ValueError, match="was never called"), geometry.step(batch):
+        pass
+    with pytest.raises(ValueError, match="one shape per view"), geometry.step(batch):
+        model(batch[0]), model(batch[1][:3])
+    with geometry.step(batch):
+        model.loss(*batch)
+    with pytest.raises(ValueError, match="before the first step"):
+        geometry.load_state_dict(geometry.state_dict())
+    geometry.close()
+    geometry.close()
+    with pytest.raises(ValueError, match="Expected steps before `close`"), geometry.step(batch):
+        pass
+
+
+@pytest.mark.parametrize("on_error", ["warn", "raise"])
+def test_a_loss_that_diverges_later(tmp_path, on_error):
+    model = seeded()
+    geometry = loop(tmp_path, model, diagnostics={"rank": EffectiveRank()}, on_error=on_error)
+    batch = pairs()[:8]
+    with geometry.step(batch):
+        model.loss(*batch)
+    with torch.no_grad():
+        model.head.weight.fill_(torch.nan)
+    expected = (
+        pytest.warns(UserWarning, match="goes on") if on_error == "warn" else pytest.raises(ValueError, match="finite")
+    )
+    with expected, geometry.step(batch):
+        model.loss(*batch)
+    if on_error == "warn":
+        assert np.isnan(geometry.read_out()["train/rank"])
+
+
+def test_a_wrapped_model_is_observed_inside(tmp_path):
+    model = seeded()
+    geometry = loop(tmp_path, nn.DataParallel(model))
+    assert geometry.model is model
+
+
+def sharded(rank, folder, processes):
+    model = seeded().eval()
+    geometry = GeometryLoop(model, folder, diagnostics(), table=False, page=False, **SETTINGS)
+    data = pairs()
+    for start in range(0, 40, 8):
+        own = slice(start + 4 * rank, start + 4 * rank + 4) if processes == 2 else slice(start, start + 8)
+        batch = data[own]
+        index = torch.arange(40)[own]
+        with geometry.step({"index": index, "label": batch[2], 2: batch[2], 0: batch[0], 1: batch[1]}):
+            model.loss(*batch)
+    if rank == 0:  # the other rank has no held-out samples
+        geometry.look([data[:]])
+    found = geometry.read_out()
+    geometry.close()
+    return found, geometry.folder
+
+
+def test_two_processes_find_what_one_finds(tmp_path, two_processes):
+    expected, _ = sharded(0, tmp_path / "one", processes=1)
+    first, second = two_processes(sharded, tmp_path / "two", 2)
+    assert first[0].keys() == expected.keys()
+    for name, value in expected.items():
+        assert first[0][name] == second[0][name] == pytest.approx(value, rel=1e-6), name
+    assert first[1] == second[1] == tmp_path / "two" / "version_0"
+    assert len(rows(first[1] / "metrics.csv")) == 1
