@@ -131,7 +131,11 @@ def test_a_file_that_is_there_stays(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("args", "message"),
-    [(["nowhere"], "nowhere"), (["."], "to be the folder of a run"), ([], "The following arguments are required: RUN")],
+    [
+        (["nowhere"], "nowhere"),
+        (["."], "to hold metrics.csv or geometry/"),
+        ([], "The following arguments are required: RUN"),
+    ],
 )
 def test_bad_input(tmp_path, monkeypatch, capsys, args, message):
     monkeypatch.chdir(tmp_path)
@@ -158,6 +162,6 @@ def test_spectra_of_layers_are_drawn(tmp_path):
     write_snapshot(folder, "test/layer_spectrum", values)
     figure = figures(read_run(folder))["test_layer_spectrum"]
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) in (2, 4)]
-    np.testing.assert_allclose(lines[-1].get_ydata()[:4], [14, 1.4, 0.14, 0.014])
+    np.testing.assert_allclose(lines[-1].get_ydata()[:4], [14, 1.4, 0.14, 0.014], rtol=1e-5)
     shown = [text.get_text() for text in figure.axes[0].texts]
     assert [name for name in names if name in shown] == names[1::2]  # every second, and the last
