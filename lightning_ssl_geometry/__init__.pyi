@@ -30,6 +30,7 @@ from lightning_ssl_geometry.report import figures as figures
 from lightning_ssl_geometry.report import read_run as read_run
 from lightning_ssl_geometry.report import remarks as remarks
 from lightning_ssl_geometry.report import summary_table as summary_table
+from lightning_ssl_geometry.report import write_card as write_card
 from lightning_ssl_geometry.report import write_comparison as write_comparison
 from lightning_ssl_geometry.report import write_report as write_report
 from lightning_ssl_geometry.views import *

@@ -1,9 +1,19 @@
 """Find submodules of any network, record their outputs, and replace parameters and buffers."""
 
-__all__ = ["OUTPUT", "check_settled", "hidden_layers", "layer_outputs", "submodule", "substituted_call", "vectors"]
+__all__ = [
+    "OUTPUT",
+    "check_settled",
+    "hidden_layers",
+    "layer_outputs",
+    "matching_submodules",
+    "submodule",
+    "substituted_call",
+    "vectors",
+]
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -13,6 +23,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from lightning_ssl_geometry.spelling import near
 
 _COMPILED = "_orig_mod."
+_NEAR = 3  # names that an error suggests
 
 
 def submodule(network: nn.Module, path: str, argument: str, given: str | None = None) -> nn.Module:
@@ -32,19 +43,63 @@ def submodule(network: nn.Module, path: str, argument: str, given: str | None = 
     if path and path in modules:
         return modules[path]
     known = [name for name in modules if name and "_orig_mod" not in name]
-    offered = near(path, known) or [name for name in known if "." not in name]
-    raise ValueError(
-        f"Expected `{argument}` to name submodules of {type(network).__name__}, but got {given or repr(path)}. "
+    offered = near(path, known) or _outer(known)
+    raise ValueError(_unnamed(network, argument, given or repr(path), offered=offered))
+
+
+def _outer(names: Sequence[str]) -> list[str]:
+    return [name for name in names if "." not in name]
+
+
+def _unnamed(network: nn.Module, argument: str, given: str, offered: Sequence[str]) -> str:
+    return (
+        f"Expected `{argument}` to name submodules of {type(network).__name__}, but got {given}. "
         f"Near: {', '.join(offered) or 'it has none'}."
     )
+
+
+def matching_submodules(network: nn.Module, patterns: Sequence[str], argument: str) -> list[str]:
+    """Return the dotted names of the submodules that match a pattern, in the order of `named_modules`.
+
+    Args:
+        network: The network.
+        patterns: Names with wildcards, such as "blocks.*". "*", "?" and "[...]" are those of :mod:`fnmatch`, and stand
+            for letters of one part of a name: "blocks.*" matches "blocks.0", but not "blocks.0.attn". The prefix
+            "_orig_mod." of compiled modules is omitted.
+        argument: Name of the user's argument that contains `patterns`, such as "layers", for the error message.
+
+    Raises:
+        ValueError: If no submodule matches one of the patterns. The message lists the nearest names.
+
+    >>> network = nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.ReLU()))
+    >>> matching_submodules(network, ["*"], "layers")
+    ['0', '1']
+    """
+    known = [name.replace(_COMPILED, "") for name, _ in network.named_modules() if name]
+    known = [name for name in dict.fromkeys(known) if "_orig_mod" not in name]
+    for pattern in patterns:
+        if not any(_matches(name, pattern) for name in known):
+            inner = [name for name in known if _matches(".".join(name.split(".")[-pattern.count(".") - 1 :]), pattern)]
+            offered = inner[:_NEAR] or near(pattern, known) or _outer(known)
+            raise ValueError(_unnamed(network, argument, repr(pattern), offered=offered))
+    return [name for name in known if any(_matches(name, pattern) for pattern in patterns)]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
 OUTPUT = "output"
 
 
+def _copied(name: str, z: object) -> Tensor:
+    return _tensor(name, z).clone()  # the next layer may work in place
+
+
 @contextmanager
 def layer_outputs(
-    network: nn.Module, layers: Sequence[str] | None = None
+    network: nn.Module, layers: Sequence[str] | None = None, read: Callable[[str, object], Tensor] = _copied
 ) -> Iterator[Callable[[Tensor], dict[str, Tensor]]]:
     """Yield a function that maps x to the outputs of the network's layers, as a dict by name.
 
@@ -52,6 +107,9 @@ def layer_outputs(
         network: Maps a tensor to a tensor.
         layers: Dotted names of submodules, or "" for the network itself. Each must be called once in a forward pass.
             None: only the network's output, under the name "output".
+        read: Function that is called with a layer's name and its output, right after the layer, and returns the tensor
+            to keep. It must not return the output itself, because the next layer may work in place. It can return less,
+            such as one token, so that less is in memory. By default, the output is copied.
 
     Raises:
         ValueError: If a submodule does not exist. The yielded function raises it if a layer is not called exactly once,
@@ -69,8 +127,7 @@ def layer_outputs(
     caught: dict[str, list[Tensor]] = {}
 
     def catch(name: str) -> Callable[..., None]:
-        # a copy: the next layer may work in place
-        return lambda module, inputs, z: caught.setdefault(name, []).append(_tensor(name, z).clone())
+        return lambda module, inputs, z: caught.setdefault(name, []).append(read(name, z))
 
     def run(x: Tensor) -> dict[str, Tensor]:
         caught.clear()

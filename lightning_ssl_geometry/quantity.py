@@ -30,13 +30,24 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Kind = Literal[
-    "line", "components", "spectrum", "profile", "histogram", "quantiles", "matrix", "points", "images", "path", "dots"
+    "line",
+    "components",
+    "spectrum",
+    "spectra",
+    "profile",
+    "histogram",
+    "quantiles",
+    "matrix",
+    "points",
+    "images",
+    "path",
+    "dots",
 ]
 Role = Literal["", "x", "label", "overlay"]
 Invariance = Literal["rotation", "scale", "translation", "permutation"]
 Knob = Literal["width", "rows", "temperature", "batch size", "views", "method"]
 
-_OF_LOGARITHMS = ("spectrum", "profile", "histogram", "quantiles")
+_OF_LOGARITHMS = ("spectrum", "spectra", "profile", "histogram", "quantiles")
 
 SECTIONS = {  # the order of a page
     "learning": "Is it learning?",
@@ -94,15 +105,17 @@ class Picture:
 
     Attributes:
         kind: "line": a scalar over training. "components": an array (K,) over training, one line for each of `names`.
-            "spectrum": ordered values (K,) on a logarithmic axis. "profile": values (K,) over their index, or over the
+            "spectrum": ordered values (K,) on a logarithmic axis. "spectra": the spectra (L, K) of L layers, where
+            shorter ones end with NaN. "profile": values (K,) over their index, or over the
             result with the role "x". "histogram": shares (K,) of equal bins over `bounds`. "quantiles": values (K,)
             from the minimum to the maximum. "matrix": (A, B). "points": (N, P), coloured by the result with the role
             "label". "images": (N, H, W), above the result with the role "overlay". "path": a scalar over the scalar
             with the role "x". "dots": one dot for each value. Spectra, profiles, histograms and quantiles are drawn at
-            the start, middle and end of training. Matrices, points and images are drawn at the end.
+            the start, middle and end of training. Spectra of layers, matrices, points and images are drawn at the end.
         role: Role of the result in the picture of another result on the same chart. Empty: the result has its own
             picture.
-        logarithm: Whether the values are natural logarithms. Only for spectrum, profile, histogram and quantiles.
+        logarithm: Whether the values are natural logarithms. Only for spectrum, spectra, profile, histogram and
+            quantiles.
         names: Names of the components, or of the rows and columns of a matrix.
     """
 

@@ -52,6 +52,8 @@ class Observation(TypedDict, total=False):
         views: The views of the batch. Only in evaluation.
         image: The samples without augmentation. Only in evaluation.
         h_image: (N, D) representations of `image`.
+        h_layers: Name of a layer of the backbone -> its outputs (V, N, D_l) for each view, in the order of the layers.
+        h_layers_image: Name of a layer of the backbone -> its outputs (N, D_l) for `image`.
         z_image: (N, P) embeddings of `image`. Only for some methods.
         fibers: (V, N, b C) inputs of the projector if they are not h. b is the `base_size` of HSSLModule.
         encoder: The module that maps an image to h.
@@ -69,6 +71,8 @@ class Observation(TypedDict, total=False):
     views: tuple[Tensor, ...]
     image: Tensor
     h_image: Tensor
+    h_layers: dict[str, Tensor]
+    h_layers_image: dict[str, Tensor]
     z_image: Tensor
     label: Tensor
     coarse_label: Tensor
@@ -89,9 +93,9 @@ class Observation(TypedDict, total=False):
 SAMPLE_AXIS: Mapping[str, int | None] = MappingProxyType(
     {
         **dict.fromkeys(("views", "g"), 0),  # the axis of each of the V tensors
-        **dict.fromkeys(("image", "h_image", "z_image", "log_policy"), 0),
+        **dict.fromkeys(("image", "h_image", "h_layers_image", "z_image", "log_policy"), 0),
         **dict.fromkeys(("label", "coarse_label", "index", "box"), 0),
-        **dict.fromkeys(("h", "z", "fibers", "latent"), 1),
+        **dict.fromkeys(("h", "h_layers", "z", "fibers", "latent"), 1),
         **dict.fromkeys(("loss", "scores", "content", "temperature"), None),
         **dict.fromkeys(("encoder", "projector", "feature_extractor", "family"), None),
     }

@@ -109,11 +109,11 @@ def ends(*arguments):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_parses(command, monkeypatch, capsys, your_package):
-    """All commands but `report` print their configuration; an unknown option is an error."""
+    """All commands but `report` and `card` print their configuration; an unknown option is an error."""
     monkeypatch.chdir(ROOT)
     _, subcommand, *arguments = shlex.split(command)
-    ends(subcommand, *(["--help"] if subcommand == "report" else [*arguments, "--print_config"]))
-    if subcommand == "report":
+    ends(subcommand, *(["--help"] if subcommand in ("report", "card") else [*arguments, "--print_config"]))
+    if subcommand in ("report", "card"):
         known = capsys.readouterr().out
         assert all(option in known for option in re.findall(r"(?<= )--[\w.-]+", command))
 

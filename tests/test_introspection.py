@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.introspection import hidden_layers, layer_outputs, submodule
+from lightning_ssl_geometry.introspection import hidden_layers, layer_outputs, matching_submodules, submodule
 
 
 def mlp():
@@ -41,6 +41,50 @@ def test_names_pass_through_what_torch_compile_wraps():
     compiled = nn.Sequential(network[0], torch.compile(network[1], backend="eager"))
     assert submodule(compiled, "1.2", "taps") is network[1][2]
     assert submodule(torch.compile(network, backend="eager"), "1.2", "taps") is network[1][2]
+
+
+NAMED = nn.ModuleDict(
+    {"stem": nn.Linear(1, 1), "blocks": nn.ModuleList(nn.ModuleDict({"attn": nn.Linear(1, 1)}) for _ in range(11))}
+)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        ([], []),
+        (["stem"], ["stem"]),
+        (["blocks.*"], [f"blocks.{k}" for k in range(11)]),
+        (["blocks.?"], [f"blocks.{k}" for k in range(10)]),
+        (["blocks.[02].attn"], ["blocks.0.attn", "blocks.2.attn"]),
+        (["*.1?", "stem", "s*"], ["stem", "blocks.10"]),  # once each, in the network's order
+    ],
+)
+def test_a_wildcard_stands_for_letters_of_one_part_of_a_name(patterns, names):
+    assert matching_submodules(NAMED, patterns, "layers") == names
+    compiled = torch.compile(nn.Sequential(NAMED), backend="eager")
+    assert matching_submodules(compiled, [f"0.{each}" for each in patterns], "layers") == [f"0.{n}" for n in names]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near"),
+    [
+        ("block.*", "blocks.9, blocks.8, blocks.7"),
+        ("attn", "blocks.0.attn, blocks.1.attn, blocks.2.attn"),
+        ("zzz", "stem, blocks"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_answered_with_near_names(pattern, near):
+    with pytest.raises(ValueError) as refused:
+        matching_submodules(NAMED, ["stem", pattern], "layers")
+    said = f"Expected `layers` to name submodules of ModuleDict, but got {pattern!r}. Near: {near}."
+    assert str(refused.value) == said
+
+
+def test_less_than_an_output_can_be_kept():
+    with layer_outputs(mlp(), ["0", "1"], read=lambda name, z: z[:1] + 0) as run:
+        found = run(torch.randn(6, 3))
+    assert [len(z) for z in found.values()] == [1, 1]
+    assert (found["0"] < 0).any()  # before the ReLU that works in place
 
 
 def test_near_names_are_offered():

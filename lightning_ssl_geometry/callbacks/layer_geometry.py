@@ -1,9 +1,9 @@
-"""LayerGeometry: the same diagnostics for every layer from the representation to the embedding."""
+"""LayerGeometry: the same diagnostics for every layer of the backbone and of the projector."""
 
 __all__ = ["LayerGeometry"]
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
@@ -11,6 +11,7 @@ import lightning as L
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
@@ -23,9 +24,10 @@ from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, Uniformity
 from lightning_ssl_geometry.diagnostics.intrinsic_dimension import IntrinsicDimension
 from lightning_ssl_geometry.diagnostics.layers import LayerSample
 from lightning_ssl_geometry.diagnostics.neighbors import LabelAgreement
-from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank
+from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum
 from lightning_ssl_geometry.functional.cka import cka_or_nan
 from lightning_ssl_geometry.introspection import OUTPUT, hidden_layers
+from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.feed import feed, result_name, results
 from lightning_ssl_geometry.papers import KORNBLITH
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
@@ -35,31 +37,40 @@ from lightning_ssl_geometry.types import COLUMNS
 
 _Stage = Literal["val", "test"]
 _SECTION = "layers"
-_FILES = ("layers.csv", "representations.npz", "geometry/val/layer_cka.npz")
+_FILES = ("layers.csv", "representations.npz", "geometry/val/layer_cka.npz", "geometry/val/layer_log_spectrum.npz")
 _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}}
 
 
 class LayerGeometry(EvaluationCallback):
-    """Compare all layers from the representation h to the embedding z by the same diagnostics.
+    """Compare layers of the backbone, the representation h, layers of the projector and the embedding z.
 
-    The layers are h, the input of each linear layer of the projector, and z. The results help to decide how many layers
+    All get the same diagnostics. The layers are those in `h_layers`, if the step returns it, then h, the input of each
+    linear layer of the projector, and z. The results help to decide how many layers
     of the projector to remove (Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine Regularization, 2022). The
     validation or test step must return h (V, N, D) for V views of N samples, `index` and `projector`. It may return
     `label`, and `h_image` (N, D), the representations of the unaugmented images. If the step also returns a tensor
     `fibers`, this is the input of the projector instead of h. Then only h and z are compared.
 
-    At the end of each validation or test, three files in the run's folder are replaced. `layers.csv` has one row per
-    layer, with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has the linear CKA between the L layers,
-    (L, L). The CKA of a layer that maps all samples to one point is NaN. `representations.npz` has `index` (n,),
-    `label` (n,) and the outputs (n, D_l) of each layer for n samples. D_l is the width of the layer.
+    The step may also return layers of the backbone: `h_layers`, a dict of name -> outputs (V, N, D_l), and
+    `h_layers_image`, a dict of name -> outputs (N, D_l) for the unaugmented images.
+    :class:`lightning_ssl_geometry.diagnose.DiagnosedModel` returns both.
+
+    At the end of each validation or test, files in the run's folder are replaced. `layers.csv` has one row per layer,
+    with its width and its diagnostics. `geometry/{stage}/layer_cka.npz` has the linear CKA between the L layers,
+    (L, L). The CKA of a layer that maps all samples to one point is NaN. `geometry/{stage}/layer_{result}.npz` has the
+    vectors that a diagnostic computes, such as the spectra, (L, K): shorter ones end with NaN. `representations.npz`
+    has `index` (n,), `label` (n,) and the outputs (n, D_l) of each layer for n samples. D_l is the width of the layer.
+
+    Memory: for each layer, O(D_l^2) for second moments and O(`sample_size` D_l) for samples, whatever the number of
+    images. The CKA is that of the n samples.
 
     Args:
-        diagnostics: Name -> Metric that computes scalars. A Metric is copied for each layer. The arguments `h` and `z`
-            of its `update` both get the layer's outputs for the views, (V, N, D_l). An argument `h_image` gets the
-            layer's outputs for the unaugmented images, (N, D_l). If the step returns no `h_image`, the first views are
-            used instead. Any other argument gets the output of the step with the same name. None: effective rank,
-            alignment, uniformity, alpha-ReQ and intrinsic dimension. The last two are computed on `h_image`. If there
-            are labels, the label agreement of the hardest negative is added.
+        diagnostics: Name -> Metric that computes scalars or vectors. A Metric is copied for each layer. The arguments
+            `h` and `z` of its `update` both get the layer's outputs for the views, (V, N, D_l). An argument `h_image`
+            gets the layer's outputs for the unaugmented images, (N, D_l). If the step returns no `h_image`, the first
+            views are used instead. Any other argument gets the output of the step with the same name. None: effective
+            rank, spectrum, alignment, uniformity, alpha-ReQ and intrinsic dimension. The last two are computed on
+            `h_image`. If there are labels, the label agreement of the hardest negative is added.
         rename: Name of a diagnostic -> {argument of its `update`: name of the tensor}, such as {"rank": {"h":
             "h_image"}}.
         stage: "val" or "test": the loop in which the layers are compared.
@@ -137,14 +148,16 @@ class LayerGeometry(EvaluationCallback):
         self._sample.update(list(clean.values()), rest["index"], rest.get("label"))
 
     def _declare(self, found: Mapping[str, Mapping[str, Tensor]]) -> None:
-        metrics = next(iter(self._metrics.values()))
-        entries = {
-            f"layers/{result_name(name, key)}": meaning(metrics[name], key)
-            for name, by in found.items()
-            for key, value in by.items()
-            if value.ndim == 0
-        }
-        self.declare({name: replace(entry, section=_SECTION) for name, entry in entries.items() if entry})
+        metrics, entries = next(iter(self._metrics.values())), dict[str, Declared]()
+        for name, key, value in _flat(found):
+            if entry := meaning(metrics[name], key):
+                logged = self._logged(name, key) if value.ndim else f"layers/{result_name(name, key)}"
+                quantity = _by_layer(entry.quantity) if value.ndim else entry.quantity
+                entries[logged] = replace(entry, quantity=quantity, section=_SECTION)
+        self.declare(entries)
+
+    def _logged(self, name: str, key: str) -> str:
+        return f"{self.stage}/layer_{result_name(name, key)}"
 
     def _begin(self, layers: Mapping[str, Tensor], labels: bool, device: torch.device) -> None:
         diagnostics = _default(labels) if self.diagnostics is None else self.diagnostics
@@ -178,16 +191,29 @@ class LayerGeometry(EvaluationCallback):
         if files.writes:
             kept = {layer: sample[f"layer_{place}"] for place, layer in enumerate(self._widths)}
             cka = cka_or_nan(list(kept.values()))
-            ArrayFiles(files).append(f"{self.stage}/layer_cka", *now(trainer), values=cka)
+            arrays = ArrayFiles(files)
+            for name, values in {f"{self.stage}/layer_cka": cka, **self._vectors(found)}.items():
+                arrays.append(name, *now(trainer), values=values)
             about = {"index": sample["sample"]} | ({"label": sample["label"]} if "label" in sample else {})
-            arrays: dict[str, Any] = {name: value.float() for name, value in kept.items()} | about
+            columns: dict[str, Any] = {name: value.float() for name, value in kept.items()} | about
             with files.replacing("representations.npz") as file:
-                np.savez(file, **{name: v.numpy(force=True) for name, v in arrays.items()})
+                np.savez(file, **{name: v.numpy(force=True) for name, v in columns.items()})
+
+    def _vectors(self, found: Mapping[str, Mapping[str, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
+        gathered: dict[str, list[Tensor]] = {}
+        for by in found.values():
+            for name, key, value in _flat(by):
+                if value.ndim == 1:
+                    gathered.setdefault(self._logged(name, key), []).append(value)
+        return {
+            name: pad_sequence(values, batch_first=True, padding_value=torch.nan) for name, values in gathered.items()
+        }
 
 
 def _default(labels: bool) -> dict[str, Metric]:
     found: dict[str, Metric] = {
         "effective_rank": EffectiveRank(),
+        "log_spectrum": LogSpectrum(),
         "alpha_req": AlphaReQ(),
         "intrinsic_dimension": IntrinsicDimension(),
         "alignment": Alignment(),
@@ -196,17 +222,37 @@ def _default(labels: bool) -> dict[str, Metric]:
     return found | ({"label_agreement": LabelAgreement()} if labels else {})
 
 
+def _by_layer(quantity: Quantity) -> Quantity:
+    chart, picture = quantity.chart, quantity.picture
+    unit, title = chart.unit if chart else quantity.unit, f"{quantity.title} by layer"
+    if picture is None or picture.kind != "spectrum":
+        return replace(quantity, title=title, chart=None, picture=None, shown=False)
+    name = chart.name if chart else quantity.title.lower()
+    return replace(
+        quantity,
+        title=title,
+        chart=Chart(f"layer_{name}", title, unit),
+        picture=replace(picture, kind="spectra"),
+    )
+
+
+def _flat(found: Mapping[str, Mapping[str, Tensor]]) -> Iterator[tuple[str, str, Tensor]]:
+    return ((name, key, value) for name, by in found.items() for key, value in by.items())
+
+
 def _scalars(found: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
-    return {
-        result_name(name, key): value.item()
-        for name, by in found.items()
-        for key, value in by.items()
-        if not value.ndim
-    }
+    return {result_name(name, key): value.item() for name, key, value in _flat(found) if not value.ndim}
 
 
 def _layer_outputs(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     # for the views (V, N, D_l), and for unaugmented images or else the first views (N, D_l)
+    inner, clean = outputs.get("h_layers", {}), outputs.get("h_layers_image", {})
+    clean = {name: clean.get(name, views[0]) for name, views in inner.items()}
+    found, found_clean = _from_h_on(outputs)
+    return {**inner, **found}, {**clean, **found_clean}
+
+
+def _from_h_on(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     h, views = outputs["h"], len(outputs["h"])
     if "projector" not in outputs:
         return {"h": h}, {"h": outputs.get("h_image", h[0])}

@@ -27,6 +27,7 @@ COMMANDS = {
     "predict": Command("Write the embeddings of a data set to a file.", f"{__name__}.training"),
     "diagnose": Command("Look at a network without training it.", f"{__name__}.diagnose"),
     "report": Command("Write the page of a run.", f"{__name__}.report"),
+    "card": Command("Write the model card of a run, as Markdown.", f"{__name__}.card"),
     "describe": Command("Say what the results of a diagnostic, a method or a callback mean.", f"{__name__}.describe"),
 }
 """The subcommands by name, in the order of `ssl-geometry --help`."""

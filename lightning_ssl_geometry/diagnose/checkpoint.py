@@ -15,20 +15,21 @@ from torch import Tensor, nn
 def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", ignore: Sequence[str] = ()) -> None:
     """Load a state dict from a file into a network, in place.
 
-    The file is read with `weights_only=True`, so no code in it can run.
+    A file of safetensors holds tensors only. Any other file is read with `weights_only=True`. So no code in it can run.
 
     Args:
         network: The network that gets the weights. The file must have all keys of the network's state dict.
-        checkpoint: A file of `torch.save` or of Lightning. The file is a state dict, or has one under the key
-            `state_dict`, `model_state_dict` or `model`. Keys of a network that `torch.compile` had wrapped are read
-            as those of the network itself, without "_orig_mod.".
+        checkpoint: A file of `torch.save` or of Lightning, or, if its name ends with ".safetensors", of safetensors.
+            The file is a state dict, or has one under the key `state_dict`, `model_state_dict` or `model`. Keys of a
+            network that `torch.compile` had wrapped are read as those of the network itself, without "_orig_mod.".
         prefix: Prefix of the network's keys in the file, such as "backbone.". It is removed from the keys. Keys without
             the prefix are ignored.
         ignore: Prefixes of further keys to ignore, such as "fc.", after `prefix` is removed.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file cannot be read with `weights_only=True`, has no state dict, or has wrong keys or shapes.
+        ValueError: If the file is broken, cannot be read with `weights_only=True`, has no state dict, or has wrong keys
+            or shapes.
     """
     state = _state_dict(Path(checkpoint))
     prefix, ignore = _uncompiled(prefix), [_uncompiled(start) for start in ignore]
@@ -51,6 +52,8 @@ def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", i
 def _state_dict(path: Path) -> Mapping[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"Expected `checkpoint` to be a file, but there is none at {path}.")
+    if path.suffix == ".safetensors":
+        return {_uncompiled(key): value for key, value in _safetensors(path).items()}
     try:
         held = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, IndexError) as error:
@@ -68,6 +71,19 @@ def _state_dict(path: Path) -> Mapping[str, Tensor]:
 
 def _uncompiled(key: str) -> str:
     return key.replace("_orig_mod.", "")  # torch.compile's wrapper puts this in front of the keys of what it wraps
+
+
+def _safetensors(path: Path) -> Mapping[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        held = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"Expected `checkpoint` {path} to hold safetensors, but it is broken: {error}.") from error
+    if not held:
+        raise ValueError(f"Expected `checkpoint` {path} to hold a state dict, but it holds nothing.")
+    return held
 
 
 def _is_weight(key: Any, value: Any) -> bool:

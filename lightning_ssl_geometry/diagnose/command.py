@@ -21,13 +21,15 @@ from lightning_ssl_geometry.cli_messages import debugging, end, one_line
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
-from lightning_ssl_geometry.diagnose.model_source import Loaded, ModelSource, source_name
+from lightning_ssl_geometry.diagnose.loaded import Loaded
+from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, named_source, source_name
 from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.views import SimCLRViews
 
 _DESCRIPTION = """Look at a network without training it: one pass over images, and a page. What to look at is a run of
-`ssl-geometry fit` or a checkpoint in it, `timm:NAME`, a YAML file with the options below, or these options themselves,
-such as --model.class_path; the images are a folder, any DataModule, or those that the run was trained on."""
+`ssl-geometry fit` or a checkpoint in it, `timm:NAME`, `hf:USER/MODEL` of the Hugging Face Hub, a YAML file with the
+options below, or these options themselves, such as --model.class_path; the images are a folder, any DataModule, or
+those that the run was trained on."""
 _YAML = (".yaml", ".yml")
 
 
@@ -57,7 +59,7 @@ def run(args: Sequence[str]) -> None:
     try:
         if options.trust and "--trust" not in given:
             raise ValueError("Expected --trust on the command line alone, but got it in a file.")
-        _check(options)
+        _refuse_contradictions(options)
         built = parser.instantiate_classes(options)
         config = parser.dump(options, skip_none=True)
         if built.compare:
@@ -66,7 +68,7 @@ def run(args: Sequence[str]) -> None:
             _diagnose_one(built, config)
     except BrokenPipeError:  # nobody reads what is printed
         raise
-    except (ValueError, OSError, MisconfigurationException) as error:
+    except (ValueError, OSError, ImportError, MisconfigurationException) as error:
         if debugging():
             raise
         end(_as_options(one_line(str(error))))
@@ -85,7 +87,11 @@ def _as_options(said: str) -> str:
 def _parser() -> ArgumentParser:
     parser = _Parser("ssl-geometry diagnose", description=_DESCRIPTION, formatter_class=_ShortHelp, allow_abbrev=False)
     parser.add_argument("--config", action="config", help="YAML file with any of these options")
-    parser.add_argument("what", nargs="?", help="a run's folder, a checkpoint in one, timm:NAME, or a YAML file")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        help="a run's folder, a checkpoint in one, timm:NAME, hf:USER/MODEL, hf:FOLDER, or a YAML file",
+    )
     parser.add_argument(
         "--compare",
         nargs="+",
@@ -117,12 +123,12 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _check(options: Namespace) -> None:
+def _refuse_contradictions(options: Namespace) -> None:
     if options.images is not None and options.data is not None:
         raise ValueError("Expected one of --images and --data, but got both.")
     if options.images is None and (lonely := [name for name in ("image_size", "batch_size") if options[name]]):
         raise ValueError(f"Expected --{lonely[0]} beside --images, but there are none.")
-    ways = [name for name in ("run", "timm", "model") if options[name]]
+    ways = [name for name in WAYS if options[name]]
     if options.what and ways:
         raise ValueError(f"Expected {options.what} or --{ways[0]}, but got both.")
     if options.compare:
@@ -140,7 +146,7 @@ def _add_source(parser: ArgumentParser) -> None:
 
 
 def _diagnose_one(options: Namespace, config: str) -> None:
-    given = {name: options[name] for name in _fields()} | _named_source(options.what)
+    given = {name: options[name] for name in _fields()} | (named_source(options.what) if options.what else {})
     source = ModelSource(**given)
     _diagnose(source, options.name or source.name, options, config=config)
 
@@ -204,13 +210,8 @@ def _source(what: str, pretrained: bool) -> ModelSource:
             said = " ".join(str(error).split())
             raise ValueError(f"Expected {what} to say what to look at, but: {said}") from error
         return ModelSource(**{name: built[name] for name in _fields()})
-    return ModelSource(**_named_source(what), pretrained=pretrained)
-
-
-def _named_source(what: str | None) -> dict[str, Any]:
-    if what is None:
-        return {}
-    return {"timm": what.removeprefix("timm:")} if what.startswith("timm:") else {"run": what}
+    named: dict[str, Any] = named_source(what)
+    return ModelSource(**named, pretrained=pretrained)
 
 
 def _compare(options: Namespace, config: str) -> None:

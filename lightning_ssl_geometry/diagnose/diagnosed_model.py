@@ -3,15 +3,17 @@
 __all__ = ["NAMES", "DiagnosedModel"]
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import lightning as L
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.introspection import layer_outputs, submodule
+from lightning_ssl_geometry.checks import one_of
+from lightning_ssl_geometry.diagnose.tokens import Token, vectors_of
+from lightning_ssl_geometry.introspection import layer_outputs, matching_submodules, submodule
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
-from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
+from lightning_ssl_geometry.observe.batch_reader import BatchReader
 from lightning_ssl_geometry.types import Observation
 
 NAMES = ("views", "image", "label", "coarse_label", "index")
@@ -23,18 +25,26 @@ class DiagnosedModel(L.LightningModule):
     Args:
         network: Any `torch.nn.Module` that contains the backbone, and the projector if there is one. If `backbone` is
             given, the `forward` of `network` is not called.
-        backbone: Dotted name of the submodule that maps images (N, C, H, W) to h (N, D) or (N, D, 1, 1). None:
-            `network` itself.
+        backbone: Dotted name of the submodule that maps images (N, C, H, W) to h (N, D), or to an output of which
+            `token` makes h. None: `network` itself.
         layer: Dotted name of a submodule of the backbone whose output is h, such as "avgpool". None: the output of the
             backbone is h.
         projector: Dotted name of the submodule that maps h to z (N, P).
         batch_keys: Where a batch holds "views", "image", "label" and "index", such as {"label": 1}. A place is a key, a
             position or a dotted path. Batches of this package need no `batch_keys`.
         augment: Makes two views of the images if a batch has no views. It is called with (image, index, epoch).
+        layers: Patterns of dotted names of submodules of the backbone, such as "blocks.*" for all blocks of a vision
+            transformer. A wildcard stands for letters of one part of a name. The step then also returns `h_layers` and
+            `h_layers_image`, which :class:`lightning_ssl_geometry.callbacks.LayerGeometry` compares. All are outputs of
+            the same forward pass as h, and only their vectors (N, D_l) are kept.
+        token: What becomes of outputs that are not (N, D) or (N, D, 1, 1), for h and for `layers`. "cls": the first of
+            the tokens (N, T, D). "mean": the mean over all tokens, or over all positions of a feature map (N, D, H, W).
+            "mean_nhwc": the same for feature maps (N, H, W, D). None: such outputs are an error.
 
     Raises:
-        ValueError: If a submodule does not exist, or `batch_keys` has an unknown key. In the forward pass, if h or z
-            has a wrong shape, if a batch has neither views nor images, or if `augment` cannot take the images.
+        ValueError: If a submodule does not exist, `layers` matches none, `token` is unknown, or `batch_keys` has an
+            unknown key. In the forward pass, if h, z or the output of a layer has a wrong shape, if a batch has neither
+            views nor images, or if `augment` cannot take the images.
     """
 
     def __init__(
@@ -45,12 +55,18 @@ class DiagnosedModel(L.LightningModule):
         projector: str | None = None,
         batch_keys: BatchKeys | None = None,
         augment: nn.Module | None = None,
+        layers: str | Sequence[str] = (),
+        token: Token | None = None,
     ) -> None:
         super().__init__()
+        one_of((None, *get_args(Token)), token=token)
         self.backbone = network if backbone is None else submodule(network, backbone, "backbone")
         if layer is not None:
             submodule(self.backbone, layer, "layer")
         self.layer = layer
+        patterns = [layers] if isinstance(layers, str) else list(layers)
+        self.layers = matching_submodules(self.backbone, patterns, "layers")
+        self.token = token
         self.projector = None if projector is None else submodule(network, projector, "projector")
         self.augment = augment
         self.reader = BatchReader(batch_keys, augment, NAMES, only=True)
@@ -62,40 +78,54 @@ class DiagnosedModel(L.LightningModule):
 
     def of_our_batches(self) -> "DiagnosedModel":
         """Return a module of the same networks that reads batches of this package, without `batch_keys`."""
-        made = DiagnosedModel(self.backbone, layer=self.layer)
+        made = DiagnosedModel(self.backbone, layer=self.layer, layers=self.layers, token=self.token)
         made.projector = self.projector
         return made
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (N, C, H, W) to h (N, D)."""
-        try:
-            return self._represent(x)
-        except (AssertionError, RuntimeError) as error:  # how networks refuse a size
-            raise ValueError(
-                f"Expected `backbone` to take images of shape {tuple(x.shape[1:])}, but {type(self.backbone).__name__} "
-                f"says: {str(error) or type(error).__name__}"
-            ) from error
+        return self._represent(x, ())[0]
 
-    def _represent(self, x: Tensor) -> Tensor:
-        if self.layer is None:
-            return _rows("backbone", self.backbone(x), len(x))
-        with layer_outputs(self.backbone, [self.layer]) as run:
-            return _rows(self.layer, run(x)[self.layer], len(x))
+    def _represent(self, x: Tensor, layers: Sequence[str]) -> tuple[Tensor, dict[str, Tensor]]:
+        def read(name: str, z: object) -> Tensor:
+            if isinstance(z, tuple) and z and name != own:  # of hidden states and attention
+                z = z[0]
+            return vectors_of(z, self.token, name or "backbone", n=len(x)).clone()  # the other tokens are freed
+
+        own = self.layer or ""  # of the backbone itself
+        with layer_outputs(self.backbone, list(dict.fromkeys([*layers, own])), read) as run:
+            try:
+                found = run(x)
+            except (AssertionError, RuntimeError) as error:  # how networks refuse a size
+                raise ValueError(
+                    f"Expected `backbone` to take images of shape {tuple(x.shape[1:])}, but "
+                    f"{type(self.backbone).__name__} says: {str(error) or type(error).__name__}"
+                ) from error
+        return found[own], {name: found[name] for name in layers}
 
     def on_test_epoch_start(self) -> None:
         self.reader.restart("test")
 
     def test_step(self, batch: Any, batch_idx: int) -> Observation:
-        """Return h and z of the views of a batch. If the batch has unaugmented images, also return h of these."""
+        """Return h, z and the outputs of `layers` for the views of a batch, and for unaugmented images if it has any.
+
+        There is no z of unaugmented images.
+        """
         views, found = self._read(batch)
         n = len(found["index"])
-        h = self(torch.cat(list(views))).unflatten(0, (-1, n))
+        rows, inner = self._represent(torch.cat(list(views)), self.layers)
+        h = rows.unflatten(0, (-1, n))
         observation: dict[str, Any] = {"encoder": self, "h": h, **found}
+        if self.layers:
+            observation["h_layers"] = {name: value.unflatten(0, (-1, n)) for name, value in inner.items()}
         if self.projector is not None:
             observation["projector"] = self.projector
-            z = _rows("projector", self.projector(h.flatten(0, 1)), len(h) * n)
+            z = vectors_of(self.projector(rows), None, "projector", n=len(rows))
             observation["z"] = z.unflatten(0, h.shape[:2])
-        return with_clean(observation)  # type: ignore[return-value]
+        if "image" in found:
+            observation["h_image"], clean = self._represent(found["image"], self.layers)
+            observation |= {"h_layers_image": clean} if self.layers else {}
+        return observation  # type: ignore[return-value]
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return h (N, D) of the unaugmented images of a batch."""
@@ -103,7 +133,7 @@ class DiagnosedModel(L.LightningModule):
 
     def project_image(self, h: Tensor, batch: Any) -> Tensor | None:
         """Map h (N, D) to z (N, P). Return None if there is no projector."""
-        return None if self.projector is None else _rows("projector", self.projector(h), len(h))
+        return None if self.projector is None else vectors_of(self.projector(h), None, "projector", n=len(h))
 
     def _read(self, batch: Any) -> tuple[Sequence[Tensor], dict[str, Any]]:
         found = self.reader.read(batch, "test")
@@ -119,13 +149,3 @@ class DiagnosedModel(L.LightningModule):
             found["index"] = self.reader.numbers(n, "test", self.device)
             self.reader.count(n, "test")
         return views if has_views else self.reader.augmented(found["image"], found["index"].cpu()), found
-
-
-def _rows(name: str, output: Any, n: int) -> Tensor:
-    if isinstance(output, Tensor) and output.ndim >= 2 and len(output) == n and output[0].numel() == output.shape[1]:
-        return output.flatten(1)
-    what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-    raise ValueError(
-        f"Expected `{name}` to return (N, D) or (N, D, 1, 1), but got {what}. Name a submodule that does by `backbone` "
-        "or `layer`."
-    )

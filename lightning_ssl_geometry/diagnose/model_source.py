@@ -1,7 +1,8 @@
 """ModelSource: where the network to diagnose comes from."""
 
-__all__ = ["Loaded", "ModelSource", "source_name"]
+__all__ = ["WAYS", "ModelSource", "named_source", "source_name"]
 
+import re
 from argparse import ArgumentError
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,28 +15,43 @@ from torch import nn
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.checkpoint import load_weights
 from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
+from lightning_ssl_geometry.diagnose.hub import load_hub, pooled_by
+from lightning_ssl_geometry.diagnose.loaded import Loaded
+from lightning_ssl_geometry.diagnose.tokens import Token
 from lightning_ssl_geometry.diagnose.trust import read_plain_yaml
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.nn import TimmBackbone
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 
+WAYS = ("run", "timm", "hub", "model")
+_PREFIXES = {"timm": "timm", "hf": "hub"}
+
 
 @dataclass
 class ModelSource:
-    """The network to diagnose, described by values that YAML can hold. Give exactly one of `run`, `timm` and `model`.
+    """The network to diagnose, described by values that YAML can hold.
+
+    Give exactly one of `run`, `timm`, `hub` and `model`.
 
     Args:
         run: Folder of a run of `ssl-geometry fit`, or a checkpoint in it. If a folder is given, its newest checkpoint
             is loaded.
         timm: Name of a network in timm. The network is built without its classifier.
+        hub: Name of a model on the Hugging Face Hub, such as "timm/resnet18.a1_in1k", with "@" and a revision if
+            needed, or a folder in the Hub's layout. The folder has a config.json of timm or of transformers and the
+            weights as model.safetensors.
         model: A LightningModule or another `torch.nn.Module`.
         pretrained: Download and load timm's weights.
-        checkpoint: File of the weights for `model` or `timm`.
+        checkpoint: File of the weights for `model` or `timm`: a file of `torch.save`, or a .safetensors file.
         prefix: Prefix of the network's keys in the checkpoint, such as "backbone.". It is removed from the keys.
         ignore: Prefixes of keys in the checkpoint to ignore, after `prefix` is removed. The classifier of a timm
             network is always ignored.
         backbone: Name of the submodule that maps images to h.
         layer: Name of a submodule of the backbone whose output is h. None: the backbone's output is h.
+        layers: Patterns of names of submodules of the backbone that are compared layer by layer, such as "blocks.*".
+        token: What becomes of tokens (N, T, D), for h and for `layers`. "cls": the first. "mean": the mean over all, or
+            over the positions of a feature map. "mean_nhwc": the same for feature maps (N, H, W, D). None: the way in
+            which a timm network pools. For other networks, tokens are then an error.
         projector: Name of the submodule that maps h to z.
         mean: Mean per channel for normalising images. None: the mean of timm's pretrained weights or of the run's
             training data. If neither is known, the mean of the diagnosed data is used.
@@ -43,11 +59,13 @@ class ModelSource:
         batch_keys: Where a batch holds views, image, label and index: see :class:`DiagnosedModel`.
 
     Raises:
-        ValueError: If not exactly one of `run`, `timm` and `model` is given, or another argument does not apply to it.
+        ValueError: If not exactly one of `run`, `timm`, `hub` and `model` is given, or another argument does not apply
+            to it.
     """
 
     run: str | None = None
     timm: str | None = None
+    hub: str | None = None
     model: nn.Module | None = None
     pretrained: bool = True
     checkpoint: str | None = None
@@ -55,17 +73,25 @@ class ModelSource:
     ignore: str | list[str] = ""
     backbone: str | None = None
     layer: str | None = None
+    layers: str | list[str] = ""
+    token: Token | None = None
     projector: str | None = None
     mean: list[float] | None = None
     std: list[float] | None = None
     batch_keys: BatchKeys = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = [name for name in ("run", "timm", "model") if getattr(self, name) is not None]
+        given = [name for name in WAYS if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"Expected one of `run`, `timm` and `model`, but got {' and '.join(given) or 'none'}.")
+            raise ValueError(
+                f"Expected one of `run`, `timm`, `hub` and `model`, but got {' and '.join(given) or 'none'}."
+            )
         if self.run is not None and self.checkpoint is not None:
             raise ValueError("Expected `checkpoint` beside `model` or `timm`; as `run`, give the checkpoint itself.")
+        if self.hub is not None and self.checkpoint is not None:
+            raise ValueError(
+                "Expected `checkpoint` beside `model` or `timm`, but got it beside `hub`, which has weights."
+            )
         if self.checkpoint is None and (self.prefix or self.ignore):
             raise ValueError("Expected `prefix` and `ignore` beside a `checkpoint`, but got none.")
         if (self.mean is None) != (self.std is None):
@@ -81,7 +107,7 @@ class ModelSource:
         """Name of the model in logs and on pages."""
         if self.model is not None:
             return type(self.model).__name__
-        return self.timm or source_name(str(self.run))
+        return self.timm or source_name(f"hf:{self.hub}" if self.hub else str(self.run))
 
     def load(self, augment: nn.Module | None = None) -> "Loaded":
         """Build the network and load its weights. If batches have no views, `augment` makes two views of an image.
@@ -93,6 +119,8 @@ class ModelSource:
             loaded = _load_run(Path(self.run))
         elif self.timm is not None:
             loaded = _load_timm(self.timm, self.pretrained and self.checkpoint is None)
+        elif self.hub is not None:
+            loaded = load_hub(self.hub)
         else:
             assert self.model is not None
             loaded = Loaded(self.model, {})
@@ -106,13 +134,38 @@ class ModelSource:
             loaded.about = {"checkpoint": str(self.checkpoint)}
         if self.mean is not None and self.std is not None:
             loaded.normalization = tuple(self.mean), tuple(self.std)
-        named = (self.backbone, self.layer, self.projector)
-        if isinstance(loaded.network, SSLModule) and not any(named) and self.batch_keys:
-            named = (None, None, "projector")
-        if not isinstance(loaded.network, SSLModule) or any(named):
-            loaded.network = DiagnosedModel(loaded.network, *named, batch_keys=self.batch_keys, augment=augment)
+        self._name_parts(loaded, augment)
         loaded.about = {"model": self.name, "representation": self._representation(loaded.network)} | loaded.about
         return loaded
+
+    def _name_parts(self, loaded: Loaded, augment: nn.Module | None) -> None:
+        backbone, layer, projector = self.backbone, self.layer, self.projector
+        layers = [self.layers] if isinstance(self.layers, str) else list(self.layers)
+        layers = [pattern for pattern in layers if pattern]
+        named = any((backbone, layer, layers, projector, self.token))
+        if isinstance(loaded.network, SSLModule):
+            if not named and not self.batch_keys:
+                return
+            if not any((backbone, layer, projector)):
+                backbone, projector = "backbone" if layers or self.token else None, "projector"
+        elif isinstance(loaded.network, TimmBackbone):  # the names are those of timm
+            loaded.network = loaded.network.network
+            backbone, layer = (_inside("network", name) for name in (backbone, layer))
+        token = self.token or loaded.token
+        loaded.network = DiagnosedModel(
+            loaded.network,
+            backbone,
+            layer,
+            projector=projector,
+            batch_keys=self.batch_keys,
+            augment=augment,
+            layers=layers,
+            token=token,
+        )
+        if layers:
+            loaded.about = {"layers": ", ".join(layers)} | loaded.about
+        if token:
+            loaded.about = {"token": token} | loaded.about
 
     def _representation(self, network: nn.Module) -> str:
         if isinstance(network, SSLModule):
@@ -121,21 +174,8 @@ class ModelSource:
         return inner or self.backbone or "the output of the network"
 
 
-@dataclass
-class Loaded:
-    """A network with its weights and, if known, the normalisation and the size of its training images."""
-
-    network: nn.Module
-    about: dict[str, Any]  # entries for run.json, such as the checkpoint
-    normalization: tuple[tuple[float, ...], tuple[float, ...]] | None = None  # mean and deviation per channel
-    image_size: int | None = None  # height and width in pixels
-    data: LightningDataModule | None = None  # on which the network was trained
-
-    @property
-    def module(self) -> L.LightningModule:
-        """The network as a LightningModule."""
-        assert isinstance(self.network, L.LightningModule)
-        return self.network
+def _inside(outer: str, name: str | None) -> str | None:
+    return None if name == outer or name is None else name.removeprefix(f"{outer}.")
 
 
 def _load_timm(name: str, pretrained: bool) -> Loaded:
@@ -149,7 +189,8 @@ def _load_timm(name: str, pretrained: bool) -> Loaded:
     known: dict[str, Any] = backbone.network.pretrained_cfg  # type: ignore[assignment]
     normalization = (tuple(known["mean"]), tuple(known["std"])) if pretrained else None
     about = {"weights": "timm's" if pretrained else "random"}
-    return Loaded(backbone, about, normalization, image_size=int(known["input_size"][-1]))
+    size, token = int(known["input_size"][-1]), pooled_by(backbone.network)
+    return Loaded(backbone, about, normalization, image_size=size, token=token)
 
 
 def _classifiers(backbone: TimmBackbone) -> list[str]:
@@ -218,13 +259,22 @@ def is_timm(name: str) -> bool:
     return bool(timm.is_model(name))
 
 
+def named_source(what: str) -> dict[str, str]:
+    """Return the argument of :class:`ModelSource` that a text such as "timm:resnet18" stands for, by name."""
+    kind, colon, name = what.partition(":")
+    return {_PREFIXES[kind]: name} if colon and kind in _PREFIXES else {"run": what}
+
+
 def source_name(what: str) -> str:
     """Return a short name for a model.
 
-    `what` is "timm:" and timm's name of a network, or the path of a YAML file, of a run or of a checkpoint.
+    `what` is "timm:" and timm's name of a network, "hf:" and the name of a model on the Hugging Face Hub, or the path
+    of a YAML file, of a run or of a checkpoint.
     """
     if what.startswith("timm:"):
         return what.removeprefix("timm:")
+    if what.startswith("hf:"):
+        return re.split(r"[/\\]", what.removeprefix("hf:").rstrip("/\\"))[-1].replace("@", "_") or "model"
     path = Path(what)
     if path.suffix in (".yaml", ".yml"):
         return path.stem

@@ -63,6 +63,8 @@ def _cut(value: Any, axis: int | None, rows: int) -> Any:
         return value
     if isinstance(value, tuple | list) and all(isinstance(each, Tensor) for each in value):
         return tuple(_cut(each, axis, rows) for each in value)
+    if isinstance(value, Mapping):
+        return {name: _cut(each, axis, rows) for name, each in value.items()}
     if not isinstance(value, Tensor) or value.ndim <= axis:
         return value
     return value[:, :rows] if axis else value[:rows]

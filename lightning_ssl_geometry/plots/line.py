@@ -25,7 +25,7 @@ from lightning_ssl_geometry.plots.canvas import (
     x_axis,
     y_axis,
 )
-from lightning_ssl_geometry.plots.style import COLORS, DASHES, TALL, Dash, Floats
+from lightning_ssl_geometry.plots.style import COLORS, DASHES, RAMP, TALL, Dash, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ class Curve:
         label: Text at the end of the line.
         x: Positions of R points, (R,), ascending.
         y: Heights of the points, (R,). A value that is not finite, or beyond 1e100, is a gap with a cross below it.
-        color: A key of `COLORS`.
+        color: A key of `COLORS`, or a colour of `RAMP`.
         dash: "solid", "dashed", "dashdot" or "dotted".
         faint: Draw a thin line in the background, without a label.
         tips: R tooltip texts, or none.
@@ -73,10 +73,15 @@ class Curve:
             raise ValueError(f"Expected `tips` for all {len(self.x)} points or none, but got {len(self.tips)}.")
         if self.spread is not None and self.spread.shape != self.x.shape:
             raise ValueError(f"Expected `spread` of shape {self.x.shape} as `x`, but got {self.spread.shape}.")
-        if self.color not in COLORS:
+        if self.color not in COLORS and self.color not in RAMP:
             raise ValueError(f"Expected `color` to be one of {', '.join(COLORS)}, but got {self.color!r}.")
         if self.dash not in DASHES:
             raise ValueError(f"Expected `dash` to be one of {', '.join(DASHES)}, but got {self.dash!r}.")
+
+    @property
+    def shade(self) -> str:
+        """The colour of the line as matplotlib takes it."""
+        return COLORS.get(self.color, self.color)
 
     @property
     def edges(self) -> tuple[Floats, Floats] | None:
@@ -151,7 +156,7 @@ def _band(axes: "Axes", line: Curve) -> None:
         return
     low, high = np.maximum(line.edges[0], axes.get_ylim()[0]), line.edges[1]
     step: Literal["post"] | None = "post" if line.stepped else None
-    axes.fill_between(line.x, low, high, color=COLORS[line.color], alpha=0.16, linewidth=0, step=step)
+    axes.fill_between(line.x, low, high, color=line.shade, alpha=0.16, linewidth=0, step=step)
 
 
 def _draw(axes: "Axes", line: Curve, log: bool) -> None:
@@ -160,14 +165,14 @@ def _draw(axes: "Axes", line: Curve, log: bool) -> None:
     shown = _thinned(y)
     drawstyle = "steps-post" if line.stepped else "default"
     style: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.35} if line.faint else {"linewidth": 1.8}
-    style |= {"color": COLORS[line.color], "linestyle": DASHES[line.dash]}
+    style |= {"color": line.shade, "linestyle": DASHES[line.dash]}
     axes.plot(line.x[shown], y[shown], drawstyle=drawstyle, **style)
     if not line.faint:
         _draw_points(axes, line, y, drawn=drawn)
 
 
 def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_]) -> None:
-    color = COLORS[line.color]
+    color = line.shade
     alone = drawn & ~np.append(False, drawn[:-1]) & ~np.append(drawn[1:], False)
     dotted = drawn & (not line.stepped) if drawn.sum() <= 12 else alone  # few points, or a point between gaps
     axes.plot(line.x[dotted], y[dotted], "o", markersize=4, color=color, clip_on=False)
@@ -196,12 +201,12 @@ def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) 
     ends = [(line.x[last], line.y[last]) for line, last in ended]
     heights = (axes.transData - axes.transAxes).transform(ends)[:, 1] * TALL
     for (line, _), height in zip(ended, _apart(heights, _LINE, 0.0, high=TALL), strict=True):
-        write(axes, shortened(line.label, _BESIDE), (1, height / TALL), offset=(7, 0), color=COLORS[line.color])
+        write(axes, shortened(line.label, _BESIDE), (1, height / TALL), offset=(7, 0), color=line.shade)
 
 
 def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
     for row, line in enumerate(lines):
-        color, down = COLORS[line.color], -6 - 15.0 * row
+        color, down = line.shade, -6 - 15.0 * row
         swatch(axes, color, line.dash, at=(1, 1), within=axes.transAxes, offset=(7, down))
         write(axes, shortened(line.label, _BESIDE - 29), (1, 1), offset=(36, down), color=color)
 

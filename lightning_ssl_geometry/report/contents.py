@@ -1,6 +1,6 @@
 """The texts and tables of a report page: header, headline, notes, tables, settings, papers."""
 
-__all__ = ["comparison_contents", "run_contents"]
+__all__ = ["Reading", "Table", "comparison_contents", "evaluation_table", "layer_table", "readings_of", "run_contents"]
 
 import json
 from collections.abc import Mapping, Sequence
@@ -43,6 +43,8 @@ _OF_MEANS = (
 
 @dataclass(frozen=True)
 class Table:
+    """A table on the page."""
+
     header: Sequence[str]
     rows: Sequence[Sequence[str]]  # the first cell of each is its name
     chosen: Sequence[int] = ()  # rows that are bold
@@ -53,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Reading:
-    """A number and its meaning, on the page of a model that was diagnosed without training."""
+    """A number and its meaning."""
 
     name: str
     value: str
@@ -75,13 +77,13 @@ def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Dra
     """Return the texts and tables of the page of one run, by name."""
     run = view.runs[0]
     status = str(run.info.get("status") or "unknown")
-    return _contents(view, drawn, drawings, notes=[*run.notes], readings=_readings(view) if view.once else {}) | {
+    return _contents(view, drawn, drawings, notes=[*run.notes], readings=readings_of(view) if view.once else {}) | {
         "heading": f"Diagnosis of {run.info.get('model') or run.name}" if run.is_diagnosis else run.name,
         "status": (status if status != "unknown" else "status unknown", status if status in _STATUSES else "unknown"),
         "facts": facts(run),
         "tiles": headline(run),
-        "layers": _layers(run),
-        "evaluation": _evaluation(run),
+        "layers": layer_table(run),
+        "evaluation": evaluation_table(run),
         "evaluated": evaluated(view),
         "values": _values(run),
         "made": [_made(run)],
@@ -132,7 +134,8 @@ def _notes_on_means(view: View) -> list[str]:
     return [f"{'; '.join(runs) if len(runs) < len(view.runs) else 'All runs'}: {note}" for note, runs in said.items()]
 
 
-def _readings(view: View) -> dict[str, list[Reading]]:
+def readings_of(view: View) -> dict[str, list[Reading]]:
+    """Return the last value of each scalar of a single run with its meaning, by section."""
     run, found = view.runs[0], dict[str, list[Reading]]()
     for member in members(view.runs):
         quantity, (_, show) = member.quantity, shown(member.quantity)
@@ -149,7 +152,8 @@ def _readings(view: View) -> dict[str, list[Reading]]:
     return found
 
 
-def _layers(run: Run) -> Table | None:
+def layer_table(run: Run) -> Table | None:
+    """Return layers.csv as a table, or None if there are not several layers."""
     if run.layers is None or len(run.layers.names) < 2:
         return None
     layers, columns = run.layers, []
@@ -164,7 +168,8 @@ def _layers(run: Run) -> Table | None:
     return Table(header, rows, saved=saved(f"{run.name}-layers", layer_numbers(layers)), look="layers")
 
 
-def _evaluation(run: Run) -> Table | None:
+def evaluation_table(run: Run) -> Table | None:
+    """Return the accuracies of the linear evaluation as a table, or None if there are none."""
     groups = evaluation_groups(run)
     if not groups:
         return None

@@ -17,7 +17,14 @@ from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.lines import component_panels, line_panel
 from lightning_ssl_geometry.report.moments import moment_panels
 from lightning_ssl_geometry.report.panel import Panel
-from lightning_ssl_geometry.report.stills import image_panel, layer_panel, matrix_panels, path_panels, point_panel
+from lightning_ssl_geometry.report.stills import (
+    image_panel,
+    layer_panel,
+    matrix_panels,
+    path_panels,
+    point_panel,
+    spectra_panels,
+)
 
 _MOST_UNKNOWN = 24
 _Drawn = Panel | Iterable[Panel | None] | None
@@ -29,6 +36,7 @@ _PICTURES: dict[Figured, Callable[[Plan, View], _Drawn]] = {
     "profile": moment_panels,
     "histogram": moment_panels,
     "quantiles": moment_panels,
+    "spectra": spectra_panels,
     "matrix": matrix_panels,
     "points": point_panel,
     "images": image_panel,

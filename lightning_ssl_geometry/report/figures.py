@@ -34,8 +34,14 @@ _PERCENT = "percent"  # the end of the name of a figure whose chart has quantiti
 Figured = Kind | Literal["layers"]
 _ONE_FIGURE: tuple[Figured, ...] = ("line", "path", "images", "points", "layers")  # whatever the spaces
 _OF_ARRAYS: tuple[Figured, ...] = ("components", "spectrum", "profile", "histogram", "quantiles")
-_OF_LOGARITHMS: tuple[Figured, ...] = ("spectrum", "profile", "histogram", "quantiles")  # drawn as what they are of
-_OF_SNAPSHOTS: tuple[Figured, ...] = ("matrix", "points", "images")
+_OF_LOGARITHMS: tuple[Figured, ...] = (
+    "spectrum",
+    "spectra",
+    "profile",
+    "histogram",
+    "quantiles",
+)  # drawn as what they are of
+_OF_SNAPSHOTS: tuple[Figured, ...] = ("spectra", "matrix", "points", "images")
 
 
 @dataclass(frozen=True)

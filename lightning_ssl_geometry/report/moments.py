@@ -1,6 +1,6 @@
 """Figures of vectors at a few times of training: spectra, profiles, histograms and quantiles."""
 
-__all__ = ["moment_panels"]
+__all__ = ["moment_panels", "without_rounding"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -126,7 +126,7 @@ def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
     y, std = mean.mean[at], None if mean.std is None else mean.std[at]
     if _log(plan):
         values = np.exp(y)
-        y, std = _without_rounding(values), None if std is None else np.exp(std)
+        y, std = without_rounding(values), None if std is None else np.exp(std)
     y, std = scale * y, std if std is None or _log(plan) else scale * std
     x, when = (
         _x_values(plan, track.group, track.stage, view=view, size=len(y)),
@@ -170,7 +170,8 @@ def _looks_by_row(time: Floats) -> dict[int, tuple[str, Dash]]:
     return dict(sorted(looks.items()))
 
 
-def _without_rounding(sigma: Floats) -> Floats:
+def without_rounding(sigma: Floats) -> Floats:
+    """Replace the singular values in a spectrum (K,) that are rounding errors by NaN."""
     largest = np.where(np.isfinite(sigma), sigma, 0.0).max()
     return np.where((sigma < _ROUNDING * largest) | (sigma <= 0), np.nan, sigma)
 

@@ -1,6 +1,7 @@
-"""Figures without a time axis: matrices, points, images, paths and layers."""
+"""Figures without a time axis: matrices, points, images, paths, and values and spectra by layer."""
 
-__all__ = ["image_panel", "layer_panel", "matrix_panels", "path_panels", "point_panel", "similarity_panel"]
+__all__ = ["image_panel", "layer_panel", "matrix_panels", "path_panels", "point_panel", "similarity_panel",
+           "spectra_panels"]  # fmt: skip
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -8,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.plots import Curve, curves, matrix, overlay, policy_maps, scatter, trajectory
+from lightning_ssl_geometry.plots import Curve, curves, matrix, overlay, policy_maps, ramp, scatter, trajectory
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.download import Numbers, listed, series_numbers
 from lightning_ssl_geometry.report.figures import Plan, View
 from lightning_ssl_geometry.report.groups import average
 from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Readouts, Series, Snapshot
 from lightning_ssl_geometry.report.members import Member, logged, printable, stage_order
+from lightning_ssl_geometry.report.moments import without_rounding
 from lightning_ssl_geometry.report.numbers import number
 from lightning_ssl_geometry.report.panel import Panel, caption_of, remark_of, shown, time_name
 from lightning_ssl_geometry.report.run import Run
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COMPARED, _MOST_ROWS = 4, 40  # samples of each group; rows of a matrix that can be read
-_LONGEST = 14
+_LONGEST, _MOST_LABELS = 14, 13  # letters of a layer's name, and labelled lines
 _FIRSTS = "The first run of each group."
 _PLACE = "layer, from the representation to the embedding"
 
@@ -180,6 +182,47 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
     if view.alone and (layers := view.runs[0].layers):
         numbers = listed(("layer", "width", plan.saved_unit), [((), (layers.names, layers.width, found[0][2]))])
     return Panel(plan.name, plan.title, figure, label=label, numbers=numbers, members=plan.members, remark=remark)
+
+
+def spectra_panels(plan: Plan, view: View) -> list[Panel]:
+    """Draw the spectra of the layers of a single run, from grey for the first layer to violet for the last.
+
+    There is one figure for each stage. If there are many layers, some lines have no label.
+    """
+    if not view.alone:
+        return []
+    member, run = plan.drawn[0], view.runs[0]
+    found = [(stage, logged(run, name)) for stage, name in member.names.get(0, {}).items()]
+    found.sort(key=lambda each: stage_order(each[0]))
+    panels = [_spectra(plan, view, stage=stage, values=log.values) for stage, log in found
+              if isinstance(log, Snapshot) and log.values.ndim == 2]  # fmt: skip
+    return [panel for panel in panels if panel is not None]
+
+
+def _spectra(plan: Plan, view: View, stage: str, values: Floats) -> Panel | None:
+    picture = plan.drawn[0].quantity.picture
+    sigma = np.exp(values) if picture and picture.logarithm else values
+    sigma = np.array([without_rounding(row) for row in sigma])
+    kept = np.flatnonzero(np.isfinite(sigma).any(axis=1))
+    if not len(kept):
+        return None
+    names, every = _names(view, len(sigma)), int(np.ceil(len(kept) / _MOST_LABELS))
+    drawn = [_spectrum(names[row], sigma[row], labelled=(len(kept) - 1 - place) % every == 0, color=color)
+             for place, (row, color) in enumerate(zip(kept, ramp(len(kept)), strict=True))]  # fmt: skip
+    figure = curves(drawn, xlabel="index", ylabel=plan.unit, log=True, caption=caption_of(view, plan.title, []))
+    said = [f"{names[row]} from {number(float(line.y[0]))} to {number(float(line.y[-1]))}"
+            for row, line in zip(kept, drawn, strict=True)]  # fmt: skip
+    parts = [((names[row],), (line.x, line.y)) for row, line in zip(kept, drawn, strict=True)]
+    label, numbers = f"{plan.title}: {'; '.join(said[:20])}.", listed(("layer", "index", plan.saved_unit), parts)
+    name = "_".join(filter(None, [stage, plan.name]))
+    return Panel(name, plan.title, figure, label=label, numbers=numbers, members=plan.members, stages=[stage])
+
+
+def _spectrum(name: str, sigma: Floats, labelled: bool, color: str) -> Curve:
+    index = np.flatnonzero(np.isfinite(sigma))
+    x = (index + 1).astype(np.float64)
+    tips = [f"{name}, index {place + 1}: {sigma[place]:.4g}" for place in index]
+    return Curve(printable(name, _LONGEST) if labelled else "", x, sigma[index], color=color, tips=tips)
 
 
 def _column(run: Run, member: Member, view: View) -> Readouts | None:

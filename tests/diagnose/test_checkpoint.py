@@ -1,5 +1,6 @@
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from lightning_ssl_geometry.diagnose import load_weights
@@ -31,12 +32,20 @@ def test_where_the_weights_lie(tmp_path, wrap):
     assert equal(trained, other)
 
 
-def test_prefix_and_keys_to_ignore(tmp_path):
+def save(state, path):
+    if path.suffix == ".safetensors":
+        save_file(state, path)
+    else:
+        torch.save({"state_dict": state}, path)
+
+
+@pytest.mark.parametrize("name", ["w.ckpt", "w.safetensors"])
+def test_prefix_and_keys_to_ignore(tmp_path, name):
     trained, other = network(1), network(2)
     state = {f"backbone.{key}": value for key, value in trained.state_dict().items()}
     state |= {"backbone.fc.weight": torch.ones(2, 2), "queue": torch.ones(3)}
-    torch.save({"state_dict": state}, tmp_path / "w.ckpt")
-    load_weights(other, tmp_path / "w.ckpt", prefix="backbone.", ignore=["fc."])
+    save(state, tmp_path / name)
+    load_weights(other, tmp_path / name, prefix="backbone.", ignore=["fc."])
     assert equal(trained, other)
 
 
@@ -62,15 +71,16 @@ def test_the_prefix_may_name_the_wrapper_of_a_compiled_network(tmp_path, prefix)
     assert equal(trained, other)
 
 
-def test_keys_that_do_not_fit_are_named(tmp_path):
-    path = tmp_path / "w.ckpt"
-    torch.save({f"encoder.{key}": value for key, value in network().state_dict().items()}, path)
+@pytest.mark.parametrize("name", ["w.ckpt", "w.safetensors"])
+def test_keys_that_do_not_fit_are_named(tmp_path, name):
+    path = tmp_path / name
+    save({f"encoder.{key}": value for key, value in network().state_dict().items()}, path)
     with pytest.raises(
         ValueError,
         match=r"keys of Sequential, but '0.weight', '0.bias', '1.weight' and 4 more are .*`prefix` 'encoder.'",
     ):
         load_weights(network(), path)
-    torch.save(nn.Linear(3, 5).state_dict(), path)
+    save(nn.Linear(3, 5).state_dict(), path)
     with pytest.raises(ValueError, match=r"'weight' in `checkpoint` .* of shape \(4, 3\), but got \(5, 3\)"):
         load_weights(nn.Linear(3, 4), path)
     with pytest.raises(ValueError, match=r"but none are missing and 'bias' too many"):
@@ -98,3 +108,17 @@ def test_files_that_are_no_checkpoint(tmp_path):
         torch.save(held, tmp_path / "other.pt")
         with pytest.raises(ValueError, match=f"to hold a state dict, but it holds {shown}"):
             load_weights(network(), tmp_path / "other.pt")
+
+
+def test_files_that_hold_no_safetensors(tmp_path):
+    path = tmp_path / "w.safetensors"
+    torch.save(network().state_dict(), path)
+    with pytest.raises(ValueError, match=r"w.safetensors to hold safetensors, but it is broken: "):
+        load_weights(network(), path)
+    save_file(network().state_dict(), path)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ValueError, match=r"w.safetensors to hold safetensors, but it is broken: "):
+        load_weights(network(), path)
+    save_file({}, path)
+    with pytest.raises(ValueError, match="to hold a state dict, but it holds nothing"):
+        load_weights(network(), path)

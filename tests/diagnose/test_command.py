@@ -15,7 +15,8 @@ from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnose import ModelSource
 from lightning_ssl_geometry.diagnose.command import _named
-from lightning_ssl_geometry.diagnose.model_source import Loaded, _locate, source_name
+from lightning_ssl_geometry.diagnose.loaded import Loaded
+from lightning_ssl_geometry.diagnose.model_source import _locate, source_name
 from lightning_ssl_geometry.methods import SimCLRModule
 
 CONFIG = {
@@ -280,11 +281,11 @@ def test_names_as_lightning_gives_them_to_checkpoints(here):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([], "one of `run`, `timm` and `model`, but got none"),
+        ([], "one of `run`, `timm`, `hub` and `model`, but got none"),
         (["resnet10t"], "but there is no resnet10t. Of timm's networks, say timm:resnet10t."),
         (["nowhere"], "`run` to be a run's folder or a checkpoint in it, but there is no nowhere"),
         (["timm:resnet18", "--run", "x"], "Expected timm:resnet18 or --run, but got both"),
-        (["--timm", "resnet18", "--run", "x"], "one of `run`, `timm` and `model`, but got run and timm"),
+        (["--timm", "resnet18", "--run", "x"], "one of `run`, `timm`, `hub` and `model`, but got run and timm"),
         (["timm:resnet18", "--data", "DigitsDataModule", "--images", "x"], "one of --images and --data, but got both"),
         (["timm:resnot18"], "to be a timm model, but got 'resnot18'. Near: "),
         (["timm:resnet10t", "--pretrained", "false"], "--images or --data: this network brings no images along"),

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from lightning_ssl_geometry.diagnose import DiagnosedModel
@@ -107,3 +108,62 @@ def test_bad_input():
 class Pair(nn.Module):
     def forward(self, x):
         return x, x
+
+
+def vit(depth=3):
+    torch.manual_seed(0)
+    return VisionTransformer(img_size=8, patch_size=4, embed_dim=12, depth=depth, num_heads=2, num_classes=0).eval()
+
+
+def up_to(network, block, x):
+    """The tokens that the first blocks of a vision transformer return."""
+    x = network.norm_pre(network._pos_embed(network.patch_embed(x)))
+    return network.blocks[: block + 1](x)
+
+
+@pytest.mark.parametrize("token", ["cls", "mean"])
+def test_layers_by_a_pattern_are_of_the_forward_pass_of_h(token):
+    network, given = vit(), batch()
+    model = DiagnosedModel(
+        network, layers="blocks.*", token=token, augment=SimCLRViews(), batch_keys={"image": "image"}
+    )
+    calls = []
+    network.register_forward_hook(lambda *_: calls.append(1))
+    with torch.no_grad():
+        found = model.test_step(given, 0)
+    assert len(calls) == 2  # the views together, and the images
+    assert list(found["h_layers"]) == list(found["h_layers_image"]) == ["blocks.0", "blocks.1", "blocks.2"]
+    for name, x in [("h_layers", torch.cat(given["views"])), ("h_layers_image", given["image"])]:
+        for place in range(3):
+            tokens = up_to(network, place, x).detach()
+            expected = tokens[:, 0] if token == "cls" else tokens.mean(1)
+            torch.testing.assert_close(found[name][f"blocks.{place}"].reshape(-1, 12), expected)
+    torch.testing.assert_close(found["h_image"], network(given["image"]))
+
+
+def test_only_the_vectors_of_a_layer_are_kept():
+    model = DiagnosedModel(vit(), layers="blocks.*", token="cls")
+    with torch.no_grad():
+        _, layers = model._represent(batch()["image"], model.layers)
+    assert [z.untyped_storage().nbytes() for z in layers.values()] == [4 * z.numel() for z in layers.values()]
+
+
+def test_the_first_of_what_a_layer_returns_counts():
+    class Block(nn.Sequential):
+        def forward(self, x):
+            return self[1](self[0](x))[0]
+
+    network = nn.Sequential(nn.Flatten(), Block(nn.Linear(192, 5), Pair()))
+    model = DiagnosedModel(network, layers=["1.1"])
+    h, layers = model._represent(batch()["image"], model.layers)
+    assert torch.equal(layers["1.1"], h)
+
+
+def test_bad_layers_and_tokens():
+    with pytest.raises(ValueError, match=r"`token` to be one of \(None, 'cls', 'mean', 'mean_nhwc'\), but got 'first'"):
+        DiagnosedModel(vit(), token="first")
+    with pytest.raises(ValueError, match=r"`layers` to .*, but got 'block.\*'. Near: blocks.2, blocks.1, blocks.0"):
+        DiagnosedModel(vit(), layers=["block.*"])
+    model = DiagnosedModel(vit(), layers="blocks.*")
+    with pytest.raises(ValueError, match=r"`blocks.0` to return .*, but got \(5, 5, 12\)\. .*: 'cls', the first one"):
+        model._represent(batch()["image"], model.layers)

@@ -1,0 +1,239 @@
+"""Models in the layout of the Hugging Face Hub, without a network: local folders, and the cache of huggingface_hub."""
+
+import json
+import shutil
+import sys
+from types import SimpleNamespace
+
+import huggingface_hub
+import pandas as pd
+import pytest
+import timm
+import torch
+import transformers
+from diagnose.test_diagnosis import write_images
+from safetensors.torch import load_file, save_file
+from timm.models import save_for_hf
+
+from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.diagnose import ModelSource
+from lightning_ssl_geometry.diagnose.hub import pooled_by
+from lightning_ssl_geometry.diagnose.model_source import named_source, source_name
+
+ARCHITECTURE, SIDE = "test_vit", 160
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(scope="module")
+def original():
+    torch.manual_seed(3)
+    network = timm.create_model(ARCHITECTURE, num_classes=10).eval()
+    network.pretrained_cfg = network.pretrained_cfg | {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+    return network
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    """What timm writes for the Hub."""
+    save_for_hf(original, tmp_path / "mine", safe_serialization=True)
+    (tmp_path / "mine/pytorch_model.bin").unlink(missing_ok=True)
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def cached(folder, tmp_path, monkeypatch):
+    """The cache of huggingface_hub after a download of user/mine; the Hub itself is out of reach."""
+    place = tmp_path / "cache/models--user--mine"
+    shutil.copytree(folder, place / "snapshots" / COMMIT)
+    (place / "refs").mkdir()
+    (place / "refs/main").write_text(COMMIT)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    return tmp_path
+
+
+def without_classifier(network, x):
+    with torch.no_grad():
+        return network.forward_head(network.forward_features(x), pre_logits=True)
+
+
+def test_a_folder_of_timm(original, folder):
+    loaded = ModelSource(hub=str(folder)).load()
+    x = torch.rand(2, 3, SIDE, SIDE)
+    torch.testing.assert_close(loaded.module.eval()(x).detach(), without_classifier(original, x))
+    assert loaded.normalization == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert loaded.image_size == SIDE
+    assert loaded.about["weights"] == f"the Hub's {folder}"
+    assert loaded.about["token"] == pooled_by(original)
+
+
+def test_a_name_is_found_in_the_cache(original, cached, monkeypatch):
+    monkeypatch.chdir(cached)
+    write_images(cached / "images", n=12, classes=0)
+    quiet = ["--accelerator", "cpu", "--progress", "false", "--batch_size", "4"]
+    main(["diagnose", "hf:user/mine", "--layers", "blocks.*", "--images", "images", *quiet])
+    diagnosis = cached / "runs/diagnosis/mine/version_0"
+    layers = pd.read_csv(diagnosis / "layers.csv")["layer"].tolist()
+    assert layers == [*(f"blocks.{place}" for place in range(len(original.blocks))), "h"]
+    record = json.loads((diagnosis / "run.json").read_text())
+    expected = {
+        "weights": "the Hub's user/mine",
+        "revision": COMMIT,
+        "layers": "blocks.*",
+        "token": pooled_by(original),
+    }
+    assert {key: record[key] for key in expected} == expected
+    assert record["image_shape"] == f"3 x {SIDE} x {SIDE}"
+    assert ModelSource(hub=f"user/mine@{COMMIT}").load().about["revision"] == COMMIT
+
+
+@pytest.mark.parametrize("name", ["user/other", "user/mine@main2"])
+def test_what_is_not_in_the_cache_cannot_be_downloaded_here(cached, name):
+    with pytest.raises(OSError, match=f"'{name}' to be downloaded from the Hugging Face Hub, but: .* give a folder"):
+        ModelSource(hub=name).load()
+
+
+def test_a_name_that_is_neither(cached):
+    with pytest.raises(FileNotFoundError, match=r"`hub` to be a folder or a name such as 'timm/.*', but got 'a/b/c d'"):
+        ModelSource(hub="a/b/c d").load()
+
+
+def rewritten(**changes):
+    def rewrite(folder):
+        config = json.loads((folder / "config.json").read_text()) | changes
+        (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value != "-"}))
+
+    return rewrite
+
+
+def drop_a_key(folder):
+    state = load_file(folder / "model.safetensors")
+    del state["blocks.0.attn.qkv.weight"]
+    save_file(state, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), FileNotFoundError, "in .*mine, but it has no config.json"),
+        (lambda folder: (folder / "config.json").write_text("{"), ValueError, "config.json to hold JSON, but: "),
+        (lambda folder: (folder / "config.json").write_text("[1]"), ValueError, "a JSON object, but it holds a list"),
+        (rewritten(architecture="vit_of_mine"), ValueError, "that timm knows, but its architecture is 'vit_of_mine'"),
+        (rewritten(architecture=3), ValueError, "that timm knows, but its architecture is 3"),
+        (
+            rewritten(architecture="-"),
+            ValueError,
+            "`architecture` of timm or a `model_type` of transformers, but it has ",
+        ),
+        (rewritten(model_args={"zebra": 1}), ValueError, "to hold timm's test_vit, but: .*zebra"),
+        (drop_a_key, ValueError, "to hold timm's test_vit, but: .*blocks.0.attn.qkv.weight"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b"no tensors"),
+            ValueError,
+            "to hold timm's test_vit, but: ",
+        ),
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            FileNotFoundError,
+            "weights in model.safetensors, but it has config.json, pytorch_model.bin. Weights in other files can run",
+        ),
+    ],
+)
+def test_a_folder_that_is_spoilt(folder, spoil, error, message):
+    spoil(folder)
+    with pytest.raises(error, match=message):
+        ModelSource(hub=str(folder)).load()
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="`checkpoint` beside `model` or `timm`, but got it beside `hub`"):
+        ModelSource(hub="user/mine", checkpoint="x.safetensors")
+    with pytest.raises(ValueError, match="but got timm and hub"):
+        ModelSource(hub="user/mine", timm="resnet18")
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "named"),
+    [
+        ("hf:user/mine", "mine", {"hub": "user/mine"}),
+        ("hf:user/mine@v2", "mine_v2", {"hub": "user/mine@v2"}),
+        ("hf:folder/of/mine/", "mine", {"hub": "folder/of/mine/"}),
+        ("timm:resnet18", "resnet18", {"timm": "resnet18"}),
+        ("runs/c:d", "c:d", {"run": "runs/c:d"}),
+    ],
+)
+def test_names(what, name, named):
+    assert source_name(what) == name
+    assert named_source(what) == named
+
+
+@pytest.mark.parametrize(
+    ("network", "token"),
+    [
+        (SimpleNamespace(global_pool="token"), "cls"),
+        (SimpleNamespace(global_pool="avg"), "mean"),
+        (SimpleNamespace(global_pool="avg", output_fmt="NHWC"), "mean_nhwc"),
+        (SimpleNamespace(), "mean"),
+    ],
+)
+def test_how_timm_pools(network, token):
+    assert pooled_by(network) == token
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """A model of transformers, as it writes it for the Hub."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    network = transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=8, patch_size=4)).eval()
+    network.save_pretrained(tmp_path / "theirs")
+    images = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.2, 0.2, 0.2], "size": {"height": 8, "width": 8}}
+    (tmp_path / "theirs/preprocessor_config.json").write_text(json.dumps(images))
+    return network, tmp_path / "theirs"
+
+
+def test_a_model_of_transformers(theirs):
+    network, folder = theirs
+    x = torch.rand(2, 3, 8, 8)
+    loaded = ModelSource(hub=str(folder), token="cls", layers="network.*.*").load()
+    with torch.no_grad():
+        expected = network(pixel_values=x).last_hidden_state[:, 0]
+        torch.testing.assert_close(loaded.module.eval()(x), expected)
+    assert loaded.normalization == ((0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+    assert loaded.image_size == 8
+    with pytest.raises(ValueError, match=r"`backbone` to return .*, but got \(2, 5, 12\)\. .* `token` of \(N, T, D"):
+        ModelSource(hub=str(folder)).load().module(x)
+
+
+def test_weights_that_transformers_would_draw_at_random_are_refused(theirs):
+    _, folder = theirs
+    state = load_file(folder / "model.safetensors")
+    kept = {key: value for key, value in state.items() if not key.startswith("pooler.")}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    ModelSource(hub=str(folder), token="cls").load()  # what the pooler returns is not observed
+    lost = next(key for key in kept if key.startswith(("encoder", "layers")))
+    save_file(
+        {key: value for key, value in kept.items() if key != lost}, folder / "model.safetensors", {"format": "pt"}
+    )
+    with pytest.raises(ValueError, match=r"theirs' to have all weights, but 1 are missing, such as '.*'"):
+        ModelSource(hub=str(folder), token="cls").load()
+
+
+def test_without_transformers_an_error_names_the_extra(theirs, monkeypatch, capsys):
+    _, folder = theirs
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ImportError, match=r"transformers, as '.*theirs' .*lightning-ssl-geometry\[transformers"):
+        ModelSource(hub=str(folder)).load()
+    with pytest.raises(SystemExit):
+        main(["diagnose", f"hf:{folder}", "--images", "."])
+    assert capsys.readouterr().err.startswith("ssl-geometry: error: Expected transformers, as ")
+
+
+def test_code_in_the_folder_is_not_run(theirs):
+    _, folder = theirs
+    (folder / "evil.py").write_text("raise SystemExit('it ran')")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="to hold a model of transformers, but: "):
+        ModelSource(hub=str(folder)).load()
