@@ -114,9 +114,10 @@ def test_a_run_of_its_trainer_resumes(tmp_path):
     assert (record["from_step"], record["steps"], record["status"]) == (5, 10, "finished")
 
 
-def test_a_run_without_a_table_is_refused_under_its_trainer_too(tmp_path):
-    with pytest.raises(ValueError, match="Expected a CSVLogger among the Trainer's `logger`s for RunReport"):
-        fitted(tmp_path, [RunReport()], TensorBoardLogger(tmp_path))
+def test_a_run_without_a_table_gets_one_under_its_trainer_too(tmp_path):
+    fitted(tmp_path, [RunReport(table=False)], TensorBoardLogger(tmp_path))
+    assert (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").exists()
+    assert (tmp_path / "lightning_logs" / "version_0" / "report.html").exists()
 
 
 def simclr():
