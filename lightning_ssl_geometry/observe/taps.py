@@ -53,7 +53,7 @@ class Taps:
         self.num_views = num_views
         self.towers = {name: _towers(name, paths) for name, paths in taps.items() if not isinstance(paths, str)}
         self._taps = {each.name: each for name, paths in taps.items() for each in self._named(name, paths)}
-        self._check_towers()
+        self._refuse_uneven()
         self._modules: dict[str, nn.Module] = {}
         self._sources: dict[str, nn.Module] = {}
         self._caught: dict[str, list[Tensor | Exception]] = {}
@@ -118,7 +118,7 @@ class Taps:
                 if isinstance(output, Exception):
                     raise output
                 found.setdefault(name, []).append(output)
-        self._check_order(list(found))
+        self._refuse_exchanged(list(found))
         self._count_views(sum(map(len, next(iter(found.values()), []))), samples)
         arranged = {name: self._arrange(name, calls) for name, calls in found.items()}
         return arranged | self._joint(arranged) | self._modules
@@ -206,7 +206,7 @@ class Taps:
         if samples and counts and rows % samples == 0:
             self._count = rows // samples
 
-    def _check_towers(self) -> None:
+    def _refuse_uneven(self) -> None:
         if self.towers and self.view_layout != "calls":
             raise ValueError(
                 f"Expected `view_layout`='calls' beside lists in `taps`, since each tower gets one view, but got "
@@ -240,7 +240,7 @@ class Taps:
         one, other = self._taps[name].text, self._taps[after].text
         return f" If the two are exchanged, say {{{name!r}: {other!r}, {after!r}: {one!r}}}."
 
-    def _check_order(self, names: list[str]) -> None:
+    def _refuse_exchanged(self, names: list[str]) -> None:
         for place in range(self._tower_count() if self.towers else 1):
             h, z = self._at("h", place), self._at("z", place)
             if {h, z} <= set(names) and names.index(z) < names.index(h):
