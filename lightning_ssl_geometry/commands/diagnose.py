@@ -29,7 +29,7 @@ _NETWORK = {
     "backbone": "name of the submodule that maps images to h",
     "layer": "name of a submodule of the backbone whose output is h; the backbone's output by default",
     "layers PATTERN": "names of submodules of the backbone to compare layer by layer, such as 'blocks.*'",
-    "token {cls,mean,mean_nhwc}": "what becomes of tokens (N, T, D); known for timm's networks",
+    "token {cls,mean,patch_mean,mean_nhwc,flatten}": "what becomes of tokens (N, T, D); known for timm's networks",
     "projector": "name of the submodule that maps h to z",
     "mean": "mean per channel for normalising images; known for runs and timm's weights, else measured",
     "std": "standard deviation per channel, together with --mean",

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import one_of
-from lightning_ssl_geometry.diagnose.tokens import Token, vectors_of
+from lightning_ssl_geometry.diagnose.tokens import vectors_of
 from lightning_ssl_geometry.introspection import layer_outputs, matching_submodules, submodule
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader
+from lightning_ssl_geometry.observe.tokens import Token
 from lightning_ssl_geometry.types import Observation
 
 NAMES = ("views", "image", "label", "coarse_label", "index")
@@ -37,9 +38,9 @@ class DiagnosedModel(L.LightningModule):
             transformer. A wildcard stands for letters of one part of a name. The step then also returns `h_layers` and
             `h_layers_image`, which :class:`lightning_ssl_geometry.callbacks.LayerGeometry` compares. All are outputs of
             the same forward pass as h, and only their vectors (N, D_l) are kept.
-        token: What becomes of outputs that are not (N, D) or (N, D, 1, 1), for h and for `layers`. "cls": the first of
-            the tokens (N, T, D). "mean": the mean over all tokens, or over all positions of a feature map (N, D, H, W).
-            "mean_nhwc": the same for feature maps (N, H, W, D). None: such outputs are an error.
+        token: The vector that stands for an output that is not (N, D) or (N, D, 1, 1), for h and for `layers`:
+            "cls", "mean", "patch_mean", "mean_nhwc" or "flatten" of
+            :func:`lightning_ssl_geometry.observe.tokens.read_tokens`. None: such outputs are an error.
 
     Raises:
         ValueError: If a submodule does not exist, `layers` matches none, `token` is unknown, or `batch_keys` has an

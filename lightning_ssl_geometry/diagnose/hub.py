@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.diagnose.loaded import Loaded
-from lightning_ssl_geometry.diagnose.tokens import Token
+from lightning_ssl_geometry.observe.tokens import Token
 
 _WEIGHTS = "model.safetensors"
 _CONFIG, _IMAGES = "config.json", "preprocessor_config.json"

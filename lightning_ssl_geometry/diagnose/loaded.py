@@ -9,7 +9,7 @@ import lightning as L
 from lightning.pytorch import LightningDataModule
 from torch import nn
 
-from lightning_ssl_geometry.diagnose.tokens import Token
+from lightning_ssl_geometry.observe.tokens import Token
 
 
 @dataclass

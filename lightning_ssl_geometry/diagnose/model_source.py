@@ -17,11 +17,11 @@ from lightning_ssl_geometry.diagnose.checkpoint import load_weights
 from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
 from lightning_ssl_geometry.diagnose.hub import load_hub, pooled_by
 from lightning_ssl_geometry.diagnose.loaded import Loaded
-from lightning_ssl_geometry.diagnose.tokens import Token
 from lightning_ssl_geometry.diagnose.trust import read_plain_yaml
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.nn import TimmBackbone
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
+from lightning_ssl_geometry.observe.tokens import Token
 
 WAYS = ("run", "timm", "hub", "model")
 _PREFIXES = {"timm": "timm", "hf": "hub"}
@@ -49,9 +49,9 @@ class ModelSource:
         backbone: Name of the submodule that maps images to h.
         layer: Name of a submodule of the backbone whose output is h. None: the backbone's output is h.
         layers: Patterns of names of submodules of the backbone that are compared layer by layer, such as "blocks.*".
-        token: What becomes of tokens (N, T, D), for h and for `layers`. "cls": the first. "mean": the mean over all, or
-            over the positions of a feature map. "mean_nhwc": the same for feature maps (N, H, W, D). None: the way in
-            which a timm network pools. For other networks, tokens are then an error.
+        token: The vector that stands for tokens (N, T, D) or a feature map, for h and for `layers`: "cls", "mean",
+            "patch_mean", "mean_nhwc" or "flatten" of :func:`lightning_ssl_geometry.observe.tokens.read_tokens`. None:
+            the way in which a timm network pools. For other networks, such outputs are then an error.
         projector: Name of the submodule that maps h to z.
         mean: Mean per channel for normalising images. None: the mean of timm's pretrained weights or of the run's
             training data. If neither is known, the mean of the diagnosed data is used.

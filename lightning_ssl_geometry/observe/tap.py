@@ -3,20 +3,14 @@
 __all__ = ["PickedModule", "Tap", "tower_names"]
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.observe.batch_keys import in_short, near
-
-_TOKENS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
-    "cls": ("the first token", lambda tokens: tokens[:, 0]),
-    "mean": ("the mean of all tokens", lambda tokens: tokens.mean(1)),
-    "patch_mean": ("the mean of all tokens but the first", lambda tokens: tokens[:, 1:].mean(1)),
-}
-_FLATTEN = "flatten"
+from lightning_ssl_geometry.observe.tokens import TOKENS, read_tokens
 
 
 @dataclass(frozen=True)
@@ -24,9 +18,8 @@ class Tap:
     """Names a submodule and, after colons, the part of its output that is recorded.
 
     "backbone" is the output of the submodule `backbone`, and "backbone:cls" the first token of its output (N, T, D).
-    Further choices for T tokens of N samples are "mean", "patch_mean" (without the first token) and "flatten" (T D
-    numbers). If the output is a dict, a tuple or an object, a key, a position or an attribute comes first, as in
-    "backbone:last_hidden_state:cls" or "backbone:0:mean".
+    :func:`read_tokens` lists the other choices for tokens and feature maps. If the output is a dict, a tuple or an
+    object, a key, a position or an attribute comes first, as in "backbone:last_hidden_state:cls" or "backbone:0:mean".
 
     Args:
         name: Name of the recorded tensor, such as "h".
@@ -79,17 +72,11 @@ class Tap:
         return entries[part]
 
     def _of_tokens(self, output: Tensor, part: str) -> Tensor:
-        if part == _FLATTEN and output.ndim > 1:
-            return output.flatten(1)
-        if part not in _TOKENS:
-            known = [*_TOKENS, _FLATTEN]
+        if part not in TOKENS:
             raise ValueError(
-                f"Expected {self._said} to name one of {', '.join(known)}, but got {part!r}.{near(part, known)}"
+                f"Expected {self._said} to name one of {', '.join(TOKENS)}, but got {part!r}.{near(part, TOKENS)}"
             )
-        if output.ndim != 3 or output.shape[1] < 1 + (part == "patch_mean"):
-            shape = tuple(output.shape)
-            raise ValueError(f"Expected {self._said} to return tokens (N, T, D) for {part!r}, but got {shape}.")
-        return _TOKENS[part][1](output)
+        return read_tokens(output, part, self._said)
 
     def _rows(self, output: Any) -> Tensor:
         if not isinstance(output, Tensor):
@@ -98,10 +85,12 @@ class Tap:
         if output.ndim < 2:
             raise ValueError(f"Expected {self._said} to return rows (N, D), but got shape {tuple(output.shape)}.")
         if output.ndim == 3 and 1 not in output.shape[1:]:
-            choices = ", ".join(f"'{self.text}:{name}' ({what})" for name, (what, _) in _TOKENS.items())
+            choices = ", ".join(
+                f"'{self.text}:{name}' ({each.words})" for name, each in TOKENS.items() if 3 in each.axes
+            )
             raise ValueError(
                 f"Expected {self._said} to return rows (N, D), but got tokens of shape {tuple(output.shape)}. Say what "
-                f"{self.name} is: {choices} or '{self.text}:{_FLATTEN}' (all numbers)."
+                f"{self.name} is: {choices}."
             )
         return output.flatten(1)
 

@@ -30,14 +30,10 @@ def test_vectors(output, token, expected):
         (
             TOKENS,
             None,
-            r"`layer` to return \(N, D\) .*, but got \(5, 3, 7\)\. .* `token` of \(N, T, D\): 'cls', ",
+            r"`layer` to return \(N, D\) .*, but got \(5, 3, 7\)\. .* `token`: 'cls' \(the first token\), 'mean'",
         ),
-        (
-            MAP,
-            None,
-            r"but got \(5, 7, 2, 4\)\. .* the `token` 'mean', the mean over the positions of \(N, D, H",
-        ),
-        (MAP, "cls", r"but got \(5, 7, 2, 4\)\. .* the `token` 'mean'"),
+        (MAP, None, r"but got \(5, 7, 2, 4\)\. .* `token`: 'mean' \(.* over all positions of a map \(N, D, H, W\)\)"),
+        (MAP, "cls", r"`layer` to return tokens \(N, T, D\) for 'cls', but got \(5, 7, 2, 4\)"),
         (VECTORS[:4], "mean", r"but got \(4, 7\)\. Name a submodule that does by `backbone` or `layer`\.$"),
         (VECTORS[0], "mean", r"but got \(7,\)"),
         (TOKENS[..., None, None], "mean", r"but got \(5, 3, 7, 1, 1\)"),

@@ -10,6 +10,7 @@ from torch import nn
 from lightning_ssl_geometry.observe.tap import PickedModule, Tap, tower_names
 
 TOKENS = torch.randn(4, 7, 3, generator=torch.Generator().manual_seed(0))
+MAP = torch.arange(48.0).reshape(4, 3, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,8 @@ TOKENS = torch.randn(4, 7, 3, generator=torch.Generator().manual_seed(0))
         ("m:cls", TOKENS, TOKENS[:, 0]),
         ("m:mean", TOKENS, TOKENS.mean(1)),
         ("m:patch_mean", TOKENS, TOKENS[:, 1:].mean(1)),
+        ("m:mean", MAP, MAP.mean((2, 3))),
+        ("m:mean_nhwc", MAP, MAP.mean((1, 2))),
         ("m:flatten", TOKENS, TOKENS.reshape(4, 21)),
         ("m:1", (torch.zeros(4, 3), torch.ones(4, 3)), torch.ones(4, 3)),
         ("m:0:mean", [TOKENS, None], TOKENS.mean(1)),
@@ -37,7 +40,7 @@ def test_it_picks_a_part(text, output, expected):
     torch.testing.assert_close(Tap("h", text)(output), expected)
 
 
-SAYS = "Say what h is: 'm:cls' .the first token., 'm:mean' .the mean of all tokens., 'm:patch_mean' .the mean of all "
+SAYS = "Say what h is: 'm:cls' .the first token., 'm:mean' .the mean over all tokens, or "
 
 
 @pytest.mark.parametrize(
@@ -52,8 +55,13 @@ SAYS = "Say what h is: 'm:cls' .the first token., 'm:mean' .the mean of all toke
         ("m:2", (TOKENS, TOKENS), "to have a part '2', but got a tuple of 2 tensors .4, 7, 3. with '0', '1'"),
         ("m:lost", {"last": TOKENS}, "to have a part 'lost', but got a dict of 'last' with 'last'. Near: `last`"),
         ("m:last", {"last": TOKENS}, "Say what h is: 'm:last:cls'"),
-        ("m:clss", TOKENS, r"\('m:clss'\) to name one of cls, mean, patch_mean, flatten, but got 'clss'. Near: `cls`"),
-        ("m:mean", torch.ones(4, 3, 2, 2), r"tokens \(N, T, D\) for 'mean', but got \(4, 3, 2, 2\)"),
+        (
+            "m:clss",
+            TOKENS,
+            r"\('m:clss'\) to name one of cls, mean, patch_mean, mean_nhwc, flatten, but got 'clss'. Near: `cls`",
+        ),
+        ("m:cls", MAP, r"to return tokens \(N, T, D\) for 'cls', but got \(4, 3, 2, 2\)"),
+        ("m:mean", torch.ones(4, 3), r"tokens \(N, T, D\) or a map \(N, D, H, W\) for 'mean', but got \(4, 3\)"),
         ("m:patch_mean", torch.ones(4, 1, 3), r"tokens \(N, T, D\) for 'patch_mean', but got \(4, 1, 3\)"),
         ("m:cls:cls", TOKENS, r"tokens \(N, T, D\) for 'cls', but got \(4, 3\)"),
     ],
