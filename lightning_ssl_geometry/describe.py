@@ -8,6 +8,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple
 
 from lightning import LightningModule
@@ -137,6 +138,7 @@ def _logs(kind: type) -> dict[str, list[str]]:
     return found
 
 
+@cache
 def _of_a_diagnosis() -> dict[str, Metric]:
     return diagnosis_diagnostics(nn.Linear(1, 1), labels=True)
 
@@ -167,6 +169,7 @@ def _of_log(name: str) -> list[_Log]:
     return []
 
 
+@cache
 def _known_logs() -> dict[str, dict[str, _Log]]:
     known: dict[str, dict[str, _Log]] = defaultdict(dict)  # name without underscores -> owner -> log
     for owner, kind in _classes().items():

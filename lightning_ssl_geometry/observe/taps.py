@@ -259,9 +259,13 @@ class Taps:
         return found
 
     def _hook(self, tap: Tap) -> Any:
+        name, whole = tap.name, not tap.parts
+
         def catch(module: nn.Module, inputs: Any, output: Any) -> None:
             if self._open:
-                self._caught.setdefault(tap.name, []).append(_recorded(tap, output))
+                rows = whole and isinstance(output, Tensor) and output.ndim == 2  # torch.compile can take these along
+                held = output.detach().clone() if rows else _recorded(tap, output)
+                self._caught.setdefault(name, []).append(held)
 
         return catch
 
@@ -329,6 +333,7 @@ def _is_module(name: str) -> bool:
     return name.partition(".")[0] in _MODULES
 
 
+@torch.compiler.disable
 def _recorded(tap: Tap, output: Any) -> Tensor | Exception:
     try:
         return tap(output).detach().clone()  # a later layer may work in place

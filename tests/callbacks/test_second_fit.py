@@ -59,7 +59,7 @@ def written(folder):
     for path in sorted(folder.rglob("*.*")):
         if path.suffix == ".npz":
             with np.load(path) as file:
-                found |= {f"{path.name}/{key}": file[key].tolist() for key in file}
+                found |= {f"{path.name}/{key}": str(file[key].tolist()) for key in file}  # of NaN, the text is equal
         elif path.suffix == ".csv":
             found[path.name] = path.read_text()
     return found
