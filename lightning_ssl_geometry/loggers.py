@@ -58,13 +58,14 @@ class ResumableCSVLogger(CSVLogger):
         if self._version is None and folder.parent.resolve() == Path(self.root_dir).resolve():
             self._version = folder.name
 
-    def rewind(self, step: int, superseded: Path) -> None:
+    def rewind(self, step: int, superseded: Path, epoch: int | None = None) -> None:
         """Move the rows logged after a checkpoint to the file `superseded`. Without such rows, the file is not created.
 
         `step` is the number of batches trained at the checkpoint. Rows of this step and of later steps are moved. A row
-        of exactly this step stays if all its values are from the stage "test".
+        of exactly this step stays if all its values are from the stage "test". If `epoch` is given, the rows of this
+        and later epochs are moved instead, whatever their step.
         """
-        self.experiment.rewind(step, superseded)
+        self.experiment.rewind(step, superseded, epoch)
 
 
 class _Table(ExperimentWriter):
@@ -100,14 +101,15 @@ class _Table(ExperimentWriter):
             append(self._path, _table(keys, self.metrics))
         self.metrics_keys, self.metrics = keys, []
 
-    def rewind(self, step: int, superseded: Path) -> None:
+    def rewind(self, step: int, superseded: Path, epoch: int | None = None) -> None:
         rows = self._rows()
-        later = [row for row in rows if not _before(row, step)]
+        early = [_before(row, step) if epoch is None else _of_earlier_epoch(row, epoch) for row in rows]
+        later = [row for row, kept in zip(rows, early, strict=True) if not kept]
         if not later:
             return
         with replacing(superseded) as file:
             file.write(_table(self.metrics_keys, later, header=True).encode())
-        self._replace(self.metrics_keys, [row for row in rows if _before(row, step)])
+        self._replace(self.metrics_keys, [row for row, kept in zip(rows, early, strict=True) if kept])
 
     def _load(self) -> None:
         if not self._path.exists():
@@ -142,6 +144,13 @@ def _table(keys: Sequence[str], rows: Sequence[Mapping[str, Any]], header: bool 
         writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def _of_earlier_epoch(row: Mapping[str, Any], epoch: int) -> bool:
+    try:
+        return float(row["epoch"]) < epoch
+    except (ValueError, KeyError):
+        return True
 
 
 def _before(row: Mapping[str, Any], step: int) -> bool:

@@ -65,4 +65,4 @@ def main(folder="runs/hugging_face_trainer", **arguments):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:2])  # a folder

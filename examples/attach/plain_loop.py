@@ -58,4 +58,4 @@ def main(folder="runs/plain_loop", epochs=5):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:2])  # a folder

@@ -102,7 +102,7 @@ def _rehearse(
     callbacks: list["StageCallback"],
 ) -> None:
     for callback in callbacks:
-        callback.observer.open()
+        callback.observer.open(of_copies=True)
     taken = _step_of_copy(trainer, host, stage, batch=batch, batch_idx=batch_idx)
     if taken is None:
         for callback in callbacks:

@@ -158,7 +158,7 @@ class RunReport(RunCallback):
 
     def _add_to_page(self, trainer: L.Trainer) -> None:
         files = run_files(trainer)
-        if trainer.is_global_zero and "run.json" in files.names:  # of a fit of this Trainer, or of the checkpoint's
+        if trainer.is_global_zero and "run.json" in files.names:  # of a fit of this folder
             for logger in trainer.loggers:
                 logger.save()
             self._recorded(files).show(trainer.loggers, max(now(trainer).step - 1, 0))

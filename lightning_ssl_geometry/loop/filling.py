@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.observe.feed import space_in
 
 _LEAST, _PER_DIMENSION, _LONGEST = 1024, 4, 50
 
@@ -48,8 +47,8 @@ class Filling:
 
     def saw(self, observation: Mapping[str, Any]) -> None:
         """Record that a batch was used. `observation` has h or z (V, N, D) of the V views of its N samples."""
-        space = observation.get("h", observation.get("z"))
-        if self._n is not None or not isinstance(space, Tensor) or space.ndim < 2:
+        space = space_in(observation)
+        if self._n is not None or space is None:
             return
         rows = len(space) * space.shape[1] * distributed.world_size()
         wanted = max(_PER_DIMENSION * space.shape[-1], _LEAST)

@@ -10,7 +10,7 @@ from typing import Any, Self, Unpack
 
 import torch
 from lightning.fabric.utilities import move_data_to_device
-from torch import nn
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
@@ -20,7 +20,8 @@ from lightning_ssl_geometry.loop.filling import Filling
 from lightning_ssl_geometry.loop.measurements import Measurements, refuse_misspelt
 from lightning_ssl_geometry.loop.run_folder import RunFolder
 from lightning_ssl_geometry.manifest import Declared
-from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer
+from lightning_ssl_geometry.observe.feed import space_in
+from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer, one_host
 from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.recording.run_record import RunRecord, described
@@ -49,7 +50,7 @@ class GeometryLoop:
     and larger arrays in `geometry`, `run.json`, and the page `report.html`. The object is a context manager, too: `with
     GeometryLoop(...) as geometry:` calls :meth:`close` at the end, and records an error. In a run of
     `torch.distributed`, every process makes one object, and all processes call :meth:`read_out` and :meth:`close`
-    together.
+    together. Their first call of any method waits for all of them, because rank 0 makes the folder.
 
     Args:
         model: The model. The module inside of DistributedDataParallel is observed.
@@ -66,13 +67,15 @@ class GeometryLoop:
         page: Write the page when the run ends.
         table: Print a table of the results when the run ends.
         about: Further entries for `run.json`, such as {"data": "digits"}.
-        **host: Where h, z, labels and views are: `taps`, `view_layout`, `batch_keys` and `augment` of
-            :class:`lightning_ssl_geometry.observe.host.Host`. A batch that is a dict needs no `batch_keys` for its
-            keys "label" and "index". Without `taps`, the loop hands over h and z itself: see :meth:`step`.
+        host: Where h, z, labels and views are: a :class:`lightning_ssl_geometry.callbacks.Host`. A batch that is a
+            dict needs no `batch_keys` for its keys "label" and "index". Without `taps`, the loop hands over h and z
+            itself: see :meth:`step`. A diagnostic that needs more than the steps of a stage show is left out of this
+            stage, with a warning.
+        **places: `taps`, `view_layout`, `batch_keys` and `augment` of Host, in place of `host`.
 
     Raises:
-        ValueError: If an argument is out of range, or `taps` names no submodule. In :meth:`step`, if a diagnostic
-            lacks a tensor, or a submodule in `taps` was not called.
+        ValueError: If an argument is out of range, `host` is given beside one of `places`, or `taps` names no
+            submodule. In :meth:`step`, if a diagnostic lacks a tensor, or a submodule in `taps` was not called.
     """
 
     @passed_on
@@ -89,11 +92,12 @@ class GeometryLoop:
         page: bool = True,
         table: bool = True,
         about: Mapping[str, str | int | float | None] | None = None,
-        **host: Unpack[HostSettings],
+        host: Host | None = None,
+        **places: Unpack[HostSettings],
     ) -> None:
         self.model = _unwrapped(model)
         self.name = name
-        self.observer = Observer(Host(**host), names=("label", "index"))
+        self.observer = Observer(one_host(host, Host(**places)), one_view=True, names=("label", "index"))
         self.failures = Failures(on_error)
         self.filling = Filling(every_n_steps)
         self.measurements = Measurements(
@@ -105,7 +109,7 @@ class GeometryLoop:
             stages=_STAGES,
             name=name,
         )
-        self.measurements.apply_to(self.model, self.observer.taps.taps if self.observer.taps else ())
+        self.measurements.apply_to(self.model, self.observer.taps.taps if self.observer.taps else ("h", "z"))
         refuse_misspelt([self.measurements])
         self.observer.attach(self.model)
         self._run = RunFolder(folder)
@@ -114,7 +118,7 @@ class GeometryLoop:
         self._begun: set[str] = set()  # stages with a step since the latest readout
         self._batches = 0
         self._epoch, self._step, self._from_step = 0, 0, 0
-        self._closed = False
+        self._closed = self._inside = False
 
     @property
     def title(self) -> str:
@@ -132,21 +136,27 @@ class GeometryLoop:
 
         The block gets a dict. Tensors that the block puts into it are observed, too, such as "h" (V, N, D) and "z"
         (V, N, P) of V views of N samples. This is needed only for tensors that neither `taps` nor `batch_keys` finds.
+        Labels on another device than h are moved.
 
         Args:
             batch: The batch, if `batch_keys` names parts of it.
             stage: "train", "val" or "test".
         """
+        if self._inside:
+            raise ValueError("Expected one `step` at a time, but got one inside of another.")
         self._begin(stage)
         given: dict[str, Any] = {}
         wanted = stage != "train" or self.filling.wants(self._batches)
         if wanted:
             self.observer.open()
+        self._inside = True
         try:
             yield given
         except BaseException:
             self.observer.cancel()
             raise
+        finally:
+            self._inside = False
         if wanted:
             with self.failures.caught(self._moment, self.title, stage):
                 self._see(stage, self._observation(given, batch, stage))
@@ -176,7 +186,8 @@ class GeometryLoop:
         """Compute the diagnostics of the steps since the latest readout, on all processes together, and reset them.
 
         Args:
-            scalars: Further scalars for `metrics.csv`, such as {"train/loss": 0.7}. Rank 0 writes its own.
+            scalars: Further scalars for `metrics.csv`, such as {"train/loss": 0.7}. Rank 0 writes its own. A
+                ValueError is raised if a diagnostic has the same name, or if a name is "epoch" or "step".
             epoch: Number of the epoch, from 0. None: the number of earlier readouts.
 
         Returns:
@@ -184,11 +195,15 @@ class GeometryLoop:
         """
         self._start()
         self._epoch = self._epoch if epoch is None else epoch
-        found = {name: float(value) for name, value in (scalars or {}).items()}
+        own = {name: float(value) for name, value in (scalars or {}).items()}
+        found: dict[str, float] = {}
         for stage in self._stages_of_all():
             self._begin(stage)
             results = self.measurements.read_out(stage, self._moment, self._device)
             found |= {name: value.item() for name, value in results.items()}
+        if taken := sorted(own.keys() & {*found, "epoch", "step"}):
+            raise ValueError(f"Expected `scalars` of names that are not logged already, but got {taken[0]!r}.")
+        found = own | found
         self._run.log(found | {"epoch": self._epoch}, max(self._step - 1, 0))
         self._begun, self._batches = set(), 0
         self._epoch += 1
@@ -212,13 +227,16 @@ class GeometryLoop:
                 self._record.show()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a checkpoint: plain numbers and strings. A run that loads it continues this folder."""
+        """Return the state for a checkpoint: plain numbers and strings. A run that loads it continues this folder.
+
+        The state has no tensors of steps: what was observed since the latest readout is not in it.
+        """
         return {"epoch": self._epoch, "step": self._step} | self._run.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the run that saved `state`, before the first step.
 
-        Results that this run wrote after the checkpoint move to a folder `superseded-*` in the run's folder. If the
+        Readouts that this run wrote after the checkpoint move to a folder `superseded-*` in the run's folder. If the
         folder is gone, the run gets a new one, with a warning. A ValueError is raised after the first step.
         """
         if self._record.entries:
@@ -282,7 +300,7 @@ class GeometryLoop:
 
     def _observation(self, given: dict[str, Any], batch: Any, stage: str) -> dict[str, Any]:
         if self.observer.augment is None:
-            return self.observer.close(given, batch, self._moment, stage=stage)
+            return _on_one_device(self.observer.close(given, batch, self._moment, stage=stage))
         self.observer.cancel()
         with undisturbed(self.model):
             return self.observer.look(self.model, batch, self._moment, stage=stage) | given
@@ -296,6 +314,13 @@ class GeometryLoop:
         own = torch.tensor([[int(stage in self._begun) for stage in _STAGES]], device=self._device)
         anywhere = distributed.gather(own).any(0).tolist()
         return [stage for stage, begun in zip(_STAGES, anywhere, strict=True) if begun]
+
+
+def _on_one_device(observation: dict[str, Any]) -> dict[str, Any]:
+    space = space_in(observation)
+    if space is None:
+        return observation
+    return {name: each.to(space.device) if isinstance(each, Tensor) else each for name, each in observation.items()}
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -26,8 +25,8 @@ def leave_out(
     """Return the names of the diagnostics of a stage that need a submodule or a view that its step does not show.
 
     The step may not call a submodule in `taps`, or it may show one view of each sample. A warning names the
-    diagnostics. A ValueError is raised if no diagnostic of the run is left. `known` are diagnostics that are left out
-    for another reason.
+    diagnostics. A ValueError is raised if no diagnostic of the training, or of the only stage, is left. `known` are
+    diagnostics that are left out for another reason.
     """
     metrics = {name: metric for name, metric in measurements.of(stage).items() if name not in known}
     silent = measurements.observer.silent
@@ -41,10 +40,11 @@ def leave_out(
         said.append(f"without {', '.join(silent)} (the step does not call {paths}), {_those(uncalled)}.")
     if one_view:
         said.append(f"With one view of each sample in the step, {_those(one_view)}.{_hint(measurements, observation)}")
-    if len(said) > 1 and len(uncalled + one_view) == len(metrics) and measurements.stages == [stage]:
+    alone = stage == "train" or measurements.stages == [stage]
+    if len(said) > 1 and len(uncalled + one_view) == len(metrics) and alone:
         raise ValueError(f"Expected a step that shows what the diagnostics need, but {' '.join(said[1:])}")
     if len(said) > 1:
-        rank_zero_warn(" ".join(said))
+        measurements.warn_once(" ".join(said))
     return {*uncalled, *one_view}
 
 

@@ -26,13 +26,15 @@ from lightning_ssl_geometry.loop.left_out import leave_out
 from lightning_ssl_geometry.loop.readout import Readout, Seen
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.batch_keys import near
-from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_of
+from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_in, space_of
 from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.recording.arrays import SEEN, ArrayFiles
 from lightning_ssl_geometry.recording.names import check_name
 from lightning_ssl_geometry.recording.quantities_file import meaning, misnamed
 from lightning_ssl_geometry.types import SAMPLE_AXIS
+
+_OBSERVED = {"h", "z", "encoder", "projector"}
 
 
 class Recorder(Protocol):
@@ -103,24 +105,29 @@ class Measurements:
         self._files = files
         self._spaces: dict[tuple[str, str], tuple[str, int | None]] = {}
         self._left_out: dict[str, set[str]] = {}  # stage -> diagnostics that its steps do not show enough for
+        self._warned: set[str] = set()
         self._told: set[str] = set()  # diagnostics whose descriptions and results have different names
         self._refused: set[str] = set()  # names that somebody else logs with another meaning
         self._readout.restart()
 
-    def apply_to(self, model: nn.Module, modules: Iterable[str] | None = None) -> None:
+    def apply_to(self, model: nn.Module, observed: Iterable[str] | None = None) -> None:
         """Of the standard set, compute only the diagnostics that apply to a model.
 
-        Those that do not apply to its attribute `projector` are left out. `modules` are the names of the modules that
-        observations have, of "encoder" and "projector". Diagnostics of the other one are left out. None: unknown.
+        Those that do not apply to its attribute `projector` are left out. `observed` are the names among "h", "z",
+        "encoder" and "projector" that observations have. Diagnostics of others are left out. None: unknown.
         """
         projector = getattr(model, "projector", None)  # one named in `taps` is checked later, at the first step
         known = projector if isinstance(projector, nn.Module) else None
         unfit = standard_diagnostics().keys() - standard_diagnostics(known).keys() if self._standard else set()
-        lacking = {"encoder", "projector"} - set(modules) if self._standard and modules is not None else set()
+        lacking = _OBSERVED - set(observed) if self._standard and observed is not None else set()
         wanted = [name for name in self.diagnostics if name not in unfit]
-        names = [name for name in wanted if not lacking & _required(self.diagnostics[name]).keys()]
+        names = [name for name in wanted if not lacking & self._needed(name)]
         for stage, metrics in self._metrics.items():
             self._metrics[stage] = {name: metrics.get(name) or copy.deepcopy(self.diagnostics[name]) for name in names}
+
+    def _needed(self, name: str) -> set[str]:
+        rename = self.rename.get(name, {})
+        return {rename.get(argument, argument) for argument in _required(self.diagnostics[name])}
 
     def forget(self) -> None:
         """Forget the state of all diagnostics."""
@@ -152,17 +159,23 @@ class Measurements:
         preferences = {argument: what for argument, what in preferred(metric).items() if what in observation}
         return preferences | self.rename.get(name, {})
 
+    def warn_once(self, message: str) -> None:
+        """Give a warning, unless this run has given it before."""
+        if message not in self._warned:
+            self._warned.add(message)
+            rank_zero_warn(message)
+
     def begin(self, stage: str, device: torch.device) -> None:
         """Reset the diagnostics of a stage, and move them to a device."""
         self._seen[stage] = Seen(0, 0)
+        self._left_out.pop(stage, None)
         for metric in self._metrics[stage].values():
             metric.to(device)
             metric.reset()
 
     def see(self, stage: str, moment: Moment, observation: dict[str, Any]) -> None:
         """Update the diagnostics of a stage with the tensors of a step: h, z, label and others by name."""
-        space = observation.get("h", observation.get("z"))
-        if isinstance(space, Tensor) and space.ndim > 1:
+        if (space := space_in(observation)) is not None:
             before = self._seen.get(stage, Seen(0, 0))
             self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
         spaces = {name: observation[name] for name in ("h", "z") if isinstance(observation.get(name), Tensor)}
@@ -227,7 +240,7 @@ class Measurements:
         return {self.logged(stage, name) for name in names}
 
     def _lacking(self, stage: str, observation: dict[str, Any]) -> set[str]:
-        # decided at the first step of a stage: a later step that shows less is a failure
+        # decided at the first step of an epoch or pass: a later step that shows less is a failure
         if stage not in self._left_out:
             apart = self._of_joint_towers(stage, observation)
             self._left_out[stage] = apart | leave_out(self, stage, observation, known=apart)
@@ -240,8 +253,8 @@ class Measurements:
             return set()
         metrics = self._metrics[stage]
         found = [name for name, metric in metrics.items() if missing & self._read(name, metric, observation)]
-        if found and not self._left_out:
-            rank_zero_warn(
+        if found:
+            self.warn_once(
                 f"{self.owner.title} leaves {', '.join(found)} out, since the towers in `taps` return vectors of "
                 "different widths. Each tower has diagnostics of its own."
             )

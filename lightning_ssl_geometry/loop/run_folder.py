@@ -81,9 +81,9 @@ class RunFolder:
 
     def _continue(self, state: Mapping[str, Any]) -> None:
         self.files.adopt(state)
-        self.files.rewind(state["step"])
+        self.files.rewind(state["step"], epoch=state["epoch"])  # a checkpoint and a readout may share a step
         assert self._table is not None
-        self._table.rewind(state["step"], self.files.aside("metrics.csv"))
+        self._table.rewind(state["step"], self.files.aside("metrics.csv"), epoch=state["epoch"])
         entry = {"from": ".", "run": state["run"], "checkpoint": None, "step": state["step"], "logged": state["step"]}
         entry |= {"epoch": state["epoch"], "within_epoch": False}
         entry |= {"time": datetime.now().astimezone().isoformat(timespec="seconds")}

@@ -1,6 +1,6 @@
 """Pass the tensors of a step to the `update` methods of diagnostics."""
 
-__all__ = ["by_key", "check_rename", "feed", "result_name", "results", "space_of"]
+__all__ = ["by_key", "check_rename", "feed", "result_name", "results", "space_in", "space_of"]
 
 import inspect
 from collections.abc import Mapping
@@ -67,6 +67,19 @@ def space_of(metric: Metric, rename: Mapping[str, str], observation: Mapping[str
     spaces = {what for argument, what in taken.items() if argument in ("h", "z") or what in _SPACES}
     seen = spaces if observation is None else spaces & observation.keys()
     return next(iter(seen)) if len(seen) == 1 else ""
+
+
+def space_in(observation: Mapping[str, Any]) -> Tensor | None:
+    """Return h, or else z (V, N, D), or else the output (1, N, D) of one of several towers. None: there is none.
+
+    >>> space_in({"h.text": torch.ones(4, 3), "label": torch.arange(4)}).shape
+    torch.Size([1, 4, 3])
+    """
+    for name in ("h", "z"):
+        if isinstance(found := observation.get(name), Tensor) and found.ndim > 1:
+            return found
+    towers = (value for name, value in observation.items() if name.partition(".")[0] in ("h", "z"))
+    return next((value[None] for value in towers if isinstance(value, Tensor)), None)
 
 
 def by_key(result: Any) -> dict[str, Tensor]:

@@ -177,10 +177,15 @@ class Observer:
         """
         return self.taps.place_of(str(error)) if self.taps else ""
 
-    def open(self) -> None:
-        """Start to record the outputs of the hooked submodules."""
+    def open(self, of_copies: bool = False) -> None:
+        """Start to record the outputs of the hooked submodules. `of_copies`: and those of deep copies of the model."""
         if self.taps:
-            self.taps.open()
+            self.taps.open(of_copies)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether outputs are recorded now."""
+        return self.taps is not None and self.taps.is_open
 
     @property
     def silent(self) -> dict[str, str]:
@@ -215,9 +220,13 @@ class Observer:
         """
         found = dict(outputs) if isinstance(outputs, Mapping) else {}
         if self.taps:
-            found |= self.taps.close(self.reader.samples(batch, stage))
+            tapped = self.taps.close(self.reader.samples(batch, stage))
+            if twice := sorted(found.keys() & tapped.keys()):
+                raise ValueError(f"Expected each name once, but got {twice[0]!r} from the step and in `taps`.")
+            found |= tapped
             if stage == "train":
                 self.refuse_uncalled()
+                self._refuse_one_view(found)
         found |= self.reader.read(batch, stage)
         observation = {name: value.detach() if isinstance(value, Tensor) else value for name, value in found.items()}
         spaces = {name: observation[name] for name in observation if name.partition(".")[0] in ("h", "z")}
@@ -227,6 +236,7 @@ class Observer:
                     f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not, at {moment}."
                 )
         if spaces:
+            _refuse_flat(spaces)
             n = self._shared_size(observation, spaces, batch=batch, keys=stage_keys(self.reader.batch_keys, stage))
             device = next(iter(spaces.values())).device
             if "index" not in observation:
@@ -260,6 +270,17 @@ class Observer:
             observation["image"] = batch["image"]
         with self._precision.forward_context():
             return with_clean(observation)
+
+    def _refuse_one_view(self, found: Mapping[str, Any]) -> None:
+        shapes = {name: tuple(found[name].shape) for name in ("h", "z") if name in found}
+        layout = self.taps.view_layout if self.taps else "calls"
+        for name, shape in shapes.items():
+            if layout != "calls" and shape[0] == 1:
+                raise ValueError(
+                    f"Expected several views in the training step for `view_layout`={layout!r}, but `{name}` has as "
+                    f"many rows as the batch has samples, {shape[1]}. Name labels or indices of the samples, one for "
+                    "all views, or say `view_layout='calls'`."
+                )
 
     def _views(self, batch: Any, stage: str) -> Sequence[Tensor]:
         if self.augment is not None:
@@ -295,3 +316,12 @@ class Observer:
                     f"Expected {where} to be a tensor with {n} rows, as h and z have, but got {got}.{whole}"
                 )
         return n
+
+
+def _refuse_flat(spaces: Mapping[str, Tensor]) -> None:
+    for name, value in spaces.items():
+        if "." not in name and value.ndim < 3:
+            raise ValueError(
+                f"Expected `{name}` of shape (V, N, D) for V views of N samples, but got {tuple(value.shape)}. One "
+                f"view is `{name}[None]`."
+            )

@@ -62,6 +62,7 @@ class Taps:
         self._handles: list[Any] = []
         self._linear: list[str] = []
         self._open = False
+        self._of_copies = False
         self._count = num_views or 2
         self._own_pass = False
 
@@ -78,7 +79,7 @@ class Taps:
                 module = getattr(module, "_orig_mod", module)
                 self._modules[name] = PickedModule(module, tap) if tap.parts else module
             else:
-                self._handles.append(module.register_forward_hook(self._hook(tap)))
+                self._handles.append(module.register_forward_hook(_Hook(self, tap, module)))
         if "projector" in self.towers:  # whose weights are observed; an encoder is called, which two towers cannot be
             heads = {tower: self._modules[f"projector.{tower}"] for tower in self.towers["projector"]}
             self._modules["projector"] = nn.ModuleDict(heads)
@@ -89,9 +90,20 @@ class Taps:
             handle.remove()
         self._handles, self._modules, self._sources, self._open = [], {}, {}, False
 
-    def open(self) -> None:
-        """Start to record the outputs."""
+    def open(self, of_copies: bool = False) -> None:
+        """Start to record the outputs. `of_copies`: record those of deep copies of the model, too."""
         self._caught, self._open, self._count, self._own_pass = {}, True, self.num_views or 2, False
+        self._of_copies = of_copies
+
+    @property
+    def is_open(self) -> bool:
+        """Whether outputs are recorded now."""
+        return self._open
+
+    def record(self, name: str, output: Tensor | Exception, of_copy: bool) -> None:
+        """Record an output of a submodule by its name in `taps`, or the error of reading it."""
+        if self._open and (self._of_copies or not of_copy):
+            self._caught.setdefault(name, []).append(output)
 
     def cancel(self) -> None:
         """Stop recording, and discard the recorded outputs."""
@@ -258,17 +270,6 @@ class Taps:
                 found[name] = torch.stack(rows)
         return found
 
-    def _hook(self, tap: Tap) -> Any:
-        name, whole = tap.name, not tap.parts
-
-        def catch(module: nn.Module, inputs: Any, output: Any) -> None:
-            if self._open:
-                rows = whole and isinstance(output, Tensor) and output.ndim == 2  # torch.compile can take these along
-                held = output.detach().clone() if rows else _recorded(tap, output)
-                self._caught.setdefault(name, []).append(held)
-
-        return catch
-
     def _remedy(self) -> str:
         if not self._own_pass:
             return "Name submodules that the host's step calls, or leave its stage out of `stages`."
@@ -331,6 +332,30 @@ def _unlike(name: str, calls: Sequence[Tensor]) -> ValueError:
 
 def _is_module(name: str) -> bool:
     return name.partition(".")[0] in _MODULES
+
+
+class _Hook:
+    """Records the outputs of a submodule. A copy of the submodule, such as a momentum encoder, has the same hook."""
+
+    def __init__(self, taps: Taps, tap: Tap, module: nn.Module) -> None:
+        self.taps, self.tap, self.module, self.whole = taps, tap, module, not tap.parts
+
+    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        if self.taps.is_open:
+            rows = self.whole and isinstance(output, Tensor) and output.ndim == 2  # torch.compile can take these along
+            held = output.detach().clone() if rows else _recorded(self.tap, output)
+            self.taps.record(self.tap.name, held, of_copy=module is not self.module)
+
+    def __deepcopy__(self, memo: Any) -> "_Hook":
+        return self
+
+    def __reduce__(self) -> Any:  # of a model that is pickled
+        return _NoHook, ()
+
+
+class _NoHook:
+    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        pass
 
 
 @torch.compiler.disable

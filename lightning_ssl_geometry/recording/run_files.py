@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -168,12 +168,14 @@ class RunFiles:
             if record is None:
                 self.save()
 
-    def rewind(self, step: int) -> None:
+    def rewind(self, step: int, epoch: int | None = None) -> None:
         """Move files that were written to `geometry/` after the optimizer step `step` to a folder `superseded-*`.
 
-        From a CSV file, only the rows after `step` are moved. If `step` is 0, all files are moved. An unreadable file
-        is renamed, with a warning.
+        From a CSV file, only the rows after `step` are moved. If `step` is 0, all files are moved. If `epoch` is given,
+        results of this and later epochs are moved instead, whatever their step. An unreadable file is renamed, with a
+        warning.
         """
+        until = _Until(step, epoch)
         for name in sorted(self.names) if self.writes else []:
             path = self.path(name)
             for left in unfinished(path):
@@ -181,7 +183,7 @@ class RunFiles:
             if name.startswith("geometry/") and path.exists():
                 try:
                     rewind = {".csv": _rewind_rows, ".npz": _rewind_array}.get(path.suffix, _rewind_whole)
-                    rewind(path, step, partial(self.aside, name))
+                    rewind(path, until, partial(self.aside, name))
                 except (ValueError, KeyError, EOFError, OSError) as error:
                     aside = set_aside(path)
                     rank_zero_warn(f"{path} could not be read: {error}. It is now {aside}; the run goes on without it.")
@@ -258,14 +260,28 @@ def _line(cells: Sequence[object]) -> str:
     return text.getvalue()
 
 
-def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
+class _Until(NamedTuple):
+    step: int
+    epoch: int | None
+
+    def keeps(self, epoch: int, step: int) -> bool:
+        """Whether results of an epoch and a step are kept."""
+        return 0 < self.step >= step if self.epoch is None else epoch < self.epoch
+
+    @property
+    def is_start(self) -> bool:
+        """Whether nothing is kept."""
+        return not (self.step if self.epoch is None else self.epoch)
+
+
+def _rewind_rows(path: Path, until: _Until, aside: Callable[[], Path]) -> None:
     text = path.read_text()
     whole, _, rest = text.rpartition("\n")
     header, *rows = whole.split("\n") if whole else [""]
     if not header.startswith("epoch,step,"):
         raise ValueError("expected a header epoch,step,...")
     rows = [row for row in rows if row.count(",") == header.count(",")]
-    early = [step > 0 and int(row.split(",")[1]) <= step for row in rows]
+    early = [until.keeps(*map(int, row.split(",")[:2])) for row in rows]
     kept = [row for row, is_early in zip(rows, early, strict=True) if is_early]
     later = [row for row, is_early in zip(rows, early, strict=True) if not is_early]
     if not later and not rest:
@@ -280,17 +296,22 @@ def _rewind_rows(path: Path, step: int, aside: Callable[[], Path]) -> None:
         path.unlink()
 
 
-def _rewind_array(path: Path, step: int, aside: Callable[[], Path]) -> None:
+def _rewind_array(path: Path, until: _Until, aside: Callable[[], Path]) -> None:
     try:
         with path.open("rb") as raw, np.load(raw) as file:
-            own = int(file["step"])
+            kept = until.keeps(int(file["epoch"]), int(file["step"]))
     except zipfile.BadZipFile as error:
         raise ValueError(str(error)) from error
-    _rewind_whole(path, 0 if own > step else step, aside)
+    if not kept:
+        _move(path, aside)
 
 
-def _rewind_whole(path: Path, step: int, aside: Callable[[], Path]) -> None:
-    if not step:
-        to = aside()
-        to.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, to)
+def _rewind_whole(path: Path, until: _Until, aside: Callable[[], Path]) -> None:
+    if until.is_start:
+        _move(path, aside)
+
+
+def _move(path: Path, aside: Callable[[], Path]) -> None:
+    to = aside()
+    to.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(path, to)

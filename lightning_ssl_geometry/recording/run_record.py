@@ -97,7 +97,9 @@ class RunRecord:
 
     def _write(self, status: str, done: Mapping[str, int]) -> None:
         with self.files.replacing("run.json") as file:
-            file.write((json.dumps(self.entries | {"status": status} | dict(done), indent=2) + "\n").encode())
+            file.write(
+                (json.dumps(self.entries | {"status": status} | dict(done), indent=2, default=str) + "\n").encode()
+            )
 
 
 def described(model: nn.Module) -> dict[str, Any]:
@@ -127,7 +129,7 @@ def errors_warned(what: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # from a full disk, matplotlib or a logger; the rest must still be written
-        rank_zero_warn(f"RunReport could not write {what}: {type(error).__name__}: {error}")
+        rank_zero_warn(f"Could not write {what}: {type(error).__name__}: {error}")
 
 
 def _command() -> str:

@@ -1,5 +1,6 @@
 """GeometryLoop in a hand-written training: the same numbers and files as the monitor's, and the same weights."""
 
+import copy
 import csv
 import json
 import re
@@ -13,8 +14,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.utils.data import DataLoader
 
-from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
-from lightning_ssl_geometry.diagnostics import EffectiveRank, LabelAgreement, Uniformity
+from lightning_ssl_geometry.callbacks import GeometryMonitor, Host, RunReport
+from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LabelAgreement, Uniformity
 from lightning_ssl_geometry.loop import GeometryLoop
 
 TAPS = {"h": "trunk", "z": "head", "projector": "head"}
@@ -336,3 +337,141 @@ def test_two_processes_find_what_one_finds(tmp_path, two_processes):
         assert first[0][name] == second[0][name] == pytest.approx(value, rel=1e-6), name
     assert first[1] == second[1] == tmp_path / "two" / "version_0"
     assert len(rows(first[1] / "metrics.csv")) == 1
+
+
+def test_a_copy_of_the_model_is_not_observed(tmp_path):
+    model = seeded()
+    geometry = loop(None, model, diagnostics={"rank": EffectiveRank()})
+    teacher = copy.deepcopy(model)
+    x1, x2, _ = batch = pairs()[:8]
+    with geometry.step(batch):
+        model.loss(*batch)
+        teacher(x1), teacher(x2)
+    geometry.read_out()
+    assert geometry.measurements.seen["train"] == (8, 2)
+    torch.save(model, tmp_path / "model.pt")
+    whole = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert torch.equal(whole.eval()(x1), model.eval()(x1))
+
+
+def resumed(folder, state):
+    geometry = loop(folder, diagnostics=diagnostics())
+    geometry.load_state_dict(state)
+    return geometry
+
+
+def test_a_checkpoint_between_the_last_step_and_its_readout(tmp_path):
+    model = seeded()
+    geometry = loop(tmp_path, model, diagnostics=diagnostics())
+    train(model, geometry, epochs=1)
+    with geometry.step(pairs()[:8]):
+        model.loss(*pairs()[:8])
+    state = geometry.state_dict()
+    geometry.read_out({"train/loss": 0.25})  # the checkpoint does not know of it
+    rest = resumed(tmp_path, state)
+    train(rest.model, rest, epochs=2, first=1)
+    table = rows(rest.folder / "metrics.csv")
+    assert [row["epoch"] for row in table] == ["0", "1"]
+    assert [row["epoch"] for row in rows(rest.folder / "geometry" / "train" / "rows_seen.csv")] == ["0", "1"]
+    assert [row["train/loss"] for row in rows(rest.folder / "superseded-1" / "metrics.csv")] == ["0.25"]
+
+
+def test_results_from_before_the_first_step_stay(tmp_path):
+    geometry = loop(tmp_path, diagnostics=diagnostics())
+    geometry.look([pairs()[:]])
+    geometry.read_out()
+    rest = resumed(tmp_path, geometry.state_dict())
+    train(rest.model, rest, epochs=2, first=1)
+    assert [row["epoch"] for row in rows(rest.folder / "metrics.csv")] == ["0", "1"]
+    assert not (rest.folder / "superseded-1").exists()
+
+
+@pytest.mark.parametrize("name", ["train/rank", "epoch", "step"])
+def test_a_scalar_with_a_name_that_is_taken(name):
+    model = seeded()
+    geometry = loop(None, model, diagnostics={"rank": EffectiveRank()})
+    with geometry.step(pairs()[:8]):
+        model.loss(*pairs()[:8])
+    with pytest.raises(ValueError, match=f"Expected `scalars` of names that are not logged already, but got '{name}'"):
+        geometry.read_out({name: 99.0})
+
+
+def test_a_step_inside_of_a_step():
+    geometry = loop(None)
+    with geometry.step(pairs()[:8]):
+        with pytest.raises(ValueError, match="one `step` at a time"), geometry.step():
+            pass
+        geometry.model.loss(*pairs()[:8])
+
+
+def flat(seen, model):
+    seen["h"] = torch.randn(8, 4)
+
+
+def twice(seen, model):
+    model.loss(*pairs()[:8])
+    seen["h"] = torch.randn(2, 8, 4)
+
+
+def in_one_call(seen, model):
+    model(torch.cat([pairs()[:8][0], pairs()[:8][1]]))
+
+
+@pytest.mark.parametrize(
+    ("step", "settings", "message"),
+    [
+        (
+            flat,
+            {"taps": None, "batch_keys": None},
+            r"Expected `h` of shape \(V, N, D\) .*, but got \(8, 4\). One view is `h\[None\]`",
+        ),
+        (twice, {}, "Expected each name once, but got 'h' from the step and in `taps`"),
+        (
+            in_one_call,
+            {"diagnostics": {"a": Alignment()}, "batch_keys": None},
+            "left out: a.* say `view_layout='halves'`",
+        ),
+    ],
+)
+def test_steps_that_show_something_else(step, settings, message):
+    model = seeded()
+    geometry = loop(None, model, **({"diagnostics": diagnostics()} | settings))
+    with pytest.raises(ValueError, match=message), geometry.step() as seen:
+        step(seen, model)
+
+
+def test_labels_of_all_views_are_refused():
+    model = seeded()
+    geometry = loop(None, model, view_layout="halves", diagnostics=diagnostics())
+    x1, x2, label = pairs()[:8]
+    of_both = (0, 0, label.repeat(2))
+    with pytest.raises(ValueError, match="many rows as the batch has samples, 16"), geometry.step(of_both):
+        model(torch.cat([x1, x2]))
+
+
+@pytest.mark.filterwarnings("ignore:GeometryLoop, stage 'val'. With one view")
+def test_a_pass_that_shows_more_than_the_first_is_observed():
+    model = seeded()
+    found = []
+    geometry = loop(None, model, diagnostics={"rank": EffectiveRank(), "alignment": Alignment()})
+    for count in (1, 2):
+        with geometry.step(pairs()[:8], "val"):
+            for view in range(count):
+                model(pairs()[:8][view])
+        found.append(set(geometry.read_out()))
+    assert found == [{"val/rank"}, {"val/rank", "val/alignment"}]
+
+
+def test_one_host_describes_a_loop_and_a_monitor():
+    host = Host(TAPS, batch_keys={"label": 2})
+    assert GeometryLoop(Model(), None, host=host).observer.taps.taps == GeometryMonitor(host=host).observer.taps.taps
+    with pytest.raises(ValueError, match="Expected `host` alone, but got `taps` beside it"):
+        GeometryLoop(Model(), None, host=host, taps=TAPS)
+
+
+def test_the_standard_set_leaves_out_what_no_tap_shows():
+    model = seeded()
+    geometry = GeometryLoop(model, None, taps={"h": "trunk"})
+    with geometry.step():
+        model.loss(*pairs()[:32])
+    assert set(geometry.read_out()) == {"train/effective_rank_h", "train/augmentation_rank"}
