@@ -100,11 +100,11 @@ class Probe(StageCallback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        found = self.num_classes or getattr(getattr(trainer, "datamodule", None), "num_classes", None)
+        data = getattr(trainer, "datamodule", None)
+        found = self.num_classes or getattr(data, "num_classes", None)
         if found is None:
-            raise ValueError(
-                f"Expected `num_classes` for {type(self).__name__}: no DataModule says it. Give it to the probe."
-            )
+            who = "no DataModule says it." if data is None else f"{type(data).__name__} does not say it. Has it labels?"
+            raise ValueError(f"Expected `num_classes` for {type(self).__name__}: {who} Give it to the probe.")
         self._classes = int(found)
         self._accuracy = MulticlassAccuracy(self._classes, average="micro")
 
