@@ -36,6 +36,7 @@ class RunReport(RunCallback):
         table: Print the summary table and the path of the page.
         kind: "fit": report on fits. "diagnosis": report on `Trainer.test` of a model that is not trained here.
         about: Further entries for `run.json`, such as {"checkpoint": "x.ckpt"}. They replace entries of the same name.
+            Entries that are added to the attribute `about` during the run are written when it ends.
         figures: Send the page's figures to TensorBoardLogger and WandbLogger, and the vectors to wandb.
 
     Raises:
@@ -144,6 +145,7 @@ class RunReport(RunCallback):
                 logger.save()
         record, self._record, self._ended = self._record, None, True  # a later failure does not belong to this run
         assert record is not None
+        record.entries |= self.about
         record.end(status, self._done(trainer), error)
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._show(trainer, record, status)

@@ -17,6 +17,7 @@ Copy a recipe into a folder of yours: its YAML files, its scripts and its README
 Without a name, list the recipes."""
 _SHARED = "recipe.py"  # what the scripts of several recipes import
 _COPIED = (".yaml", ".py", ".md")
+_IMPORTED = re.compile(r"^\s*(from recipe import|import recipe\b)", re.MULTILINE)
 
 
 def run(name: str, args: Sequence[str]) -> None:
@@ -60,7 +61,7 @@ def copy_recipe(recipe: str, folder: Path) -> list[Path]:
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"Expected `FOLDER` to be a new or empty folder, but {folder} has contents. Name another.")
     texts = {each.name: each.read_text("utf-8") for each in sorted(known[recipe].iterdir()) if each.suffix in _COPIED}
-    if any("from recipe import" in text for text in texts.values()):
+    if any(map(_IMPORTED.search, texts.values())):
         texts[_SHARED] = (known[recipe].parent / _SHARED).read_text("utf-8")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():

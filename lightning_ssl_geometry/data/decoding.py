@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl_geometry.data.base import Images
-from lightning_ssl_geometry.data.samples import NUMBERED, Kind, as_samples, read_array
+from lightning_ssl_geometry.data.samples import NUMBERED, TOO_LARGE, Kind, as_samples, read_array
 
 Key = str | int
 _IMAGE_KEYS, _LABEL_KEYS = ("image", "img"), ("label", "labels")
 _KINDS: dict[int, Kind] = {1: "vector", 3: "image"}
+_CHANNELS = (1, 3, 4)
 _GREY_MODES = ("1", "L", "LA")
 
 
@@ -90,6 +91,11 @@ class Decoder(NamedTuple):
             raise ValueError(f"Expected `kind` 'image' or 'signal' for `{name}` of shape {shape}, but got None.")
         # as torchvision's ToTensor has it: arrays are (H, W, C), tensors are (C, H, W)
         last = kind == "image" and isinstance(value, np.ndarray) and axes == 3
+        if last and value.shape[2] not in _CHANNELS and value.shape[0] in (1, 3):
+            raise ValueError(
+                f"Expected `{name}` of shape (H, W, C), as it is an array, but got {tuple(value.shape)}. If it is "
+                "(C, H, W), transpose it by `array.transpose(1, 2, 0)`, or make a tensor of it by `torch.from_numpy`."
+            )
         array = as_samples(read_array(value, name)[None], name, kind, channels_last=last)[0]
         return self._resized(array) if kind == "image" else array
 
@@ -173,8 +179,9 @@ def _label(label: Any, name: str) -> int:
         said = f"of type {type(label).__name__}" if value is label else repr(value)
         hint = f"{NUMBERED} Set `labels` to False if this entry is no label."
         raise ValueError(f"Expected the label of `{name}` to be an integer, the class, but got one {said}.{hint}")
-    if value < 0:
-        raise ValueError(f"Expected the label of `{name}` >= 0, but got {value}.")
+    if not 0 <= value < TOO_LARGE:
+        bound = ">= 0" if value < 0 else "< 2**63"
+        raise ValueError(f"Expected the label of `{name}` {bound}, but got {value}.")
     return value
 
 

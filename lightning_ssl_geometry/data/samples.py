@@ -1,6 +1,6 @@
 """Read a user's arrays of samples and labels, and say what is wrong with them."""
 
-__all__ = ["NUMBERED", "Array", "Kind", "as_labels", "as_samples", "read_array"]
+__all__ = ["NUMBERED", "TOO_LARGE", "Array", "Kind", "as_labels", "as_samples", "read_array"]
 
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from lightning_ssl_geometry.checks import finite
 Kind = Literal["image", "vector", "signal"]
 Array = str | Path | np.ndarray | Tensor
 NUMBERED = " `np.unique(label, return_inverse=True)` numbers the classes."
+TOO_LARGE = 2**63  # for a label, which is int64
 _AXES: dict[Kind, str] = {"image": "(N, C, H, W) or (N, H, W)", "vector": "(N, D)", "signal": "(N, C, T)"}
 _KINDS: dict[int, Kind] = {2: "vector", 4: "image"}
 
@@ -77,9 +78,12 @@ def as_labels(given: Tensor, name: str, count: int) -> Tensor:
         raise ValueError(f"Expected `{name}` to be integers, the classes, but got {given.dtype}.{NUMBERED}")
     if given.shape != (count,):
         raise ValueError(f"Expected `{name}` of shape ({count},), one per sample, but got {tuple(given.shape)}.")
-    if (least := int(given.min())) < 0:
+    label = given.long()
+    if (least := int(label.min())) < 0:
+        if given.dtype == torch.uint64:  # it wrapped around
+            raise ValueError(f"Expected `{name}` < 2**63, but got {least + 2 * TOO_LARGE}.{NUMBERED}")
         raise ValueError(f"Expected `{name}` >= 0, but got {least}.")
-    return given.long()
+    return label
 
 
 def _read(path: str, name: str) -> Any:
@@ -104,7 +108,7 @@ def _read(path: str, name: str) -> Any:
 
 def _as_torch_has_it(array: np.ndarray) -> np.ndarray:
     kind, size = array.dtype.kind, array.dtype.itemsize
-    if kind == "u" and size > 1:
+    if kind == "u" and 1 < size < 8:
         array = array.astype(np.int64)
     elif kind == "f" and size > 8:
         array = array.astype(np.float64)

@@ -189,6 +189,12 @@ def _data(loaded: Loaded, trained_on: ImageDataModule | None, options: Namespace
         if isinstance(data, ImageDataModule) and options.views is not None:
             data.views = options.views
         return data
+    if trained_on is not None and len(trained_on.image_shape) != 3:
+        shape = " x ".join(map(str, trained_on.image_shape))
+        raise ValueError(
+            f"Expected --data instead of --images: this network was trained on samples of shape {shape}, which are no "
+            "images."
+        )
     size = options.image_size or loaded.image_size or (trained_on.image_shape[1] if trained_on else None)
     if size is None:
         raise ValueError("Expected --image_size beside --images: this network does not say which it wants.")

@@ -69,7 +69,8 @@ def is_diagnosis(folder: Path) -> bool:
 
 def _data(folder: Path) -> str:
     held = _record(folder)
-    return ", ".join(f"{held[key]}" for key in ("data", "data_path", "image_shape", "views") if held.get(key))
+    known = [f"{held[key]}" for key in ("data", "data_path", "image_shape", "views") if held.get(key)]
+    return ", ".join(known + ([f"checksum {held['checksum']}"] if held.get("checksum") else []))
 
 
 def _record(folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 __all__ = ["NAMES", "DiagnosedModel"]
 
+import copy
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -78,9 +79,9 @@ class DiagnosedModel(L.LightningModule):
         return self.reader.batch_keys
 
     def of_our_batches(self) -> "DiagnosedModel":
-        """Return a module of the same networks that reads batches of this package, without `batch_keys`."""
-        made = DiagnosedModel(self.backbone, layer=self.layer, layers=self.layers, token=self.token)
-        made.projector = self.projector
+        """Return a copy with the same networks that reads batches of this package, without `batch_keys`."""
+        made = copy.copy(self)
+        made.reader = BatchReader(None, None, NAMES, only=True)
         return made
 
     def forward(self, x: Tensor) -> Tensor:

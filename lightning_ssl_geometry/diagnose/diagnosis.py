@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from lightning_ssl_geometry.callbacks import LayerGeometry, LinearEvaluation, RunReport
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
@@ -23,7 +23,7 @@ from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
 from lightning_ssl_geometry.diagnose.given import DiagnosisData, datamodule_of, folder_of_images
 from lightning_ssl_geometry.diagnose.observed import diagnosis_monitor
-from lightning_ssl_geometry.diagnose.samples import Normalization, Reading, Samples
+from lightning_ssl_geometry.diagnose.samples import Normalization, Reading, Samples, in_words
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.observe.batch_keys import stage_keys
 from lightning_ssl_geometry.report import Run, read_run
@@ -133,7 +133,7 @@ def diagnose(
             devices=devices,
             precision=precision,  # type: ignore[arg-type]
             logger=logger,
-            callbacks=[*([_Config(config)] if config else []), *callbacks, report],
+            callbacks=[*([_Config(config)] if config else []), *callbacks, _Seen(report), report],
             enable_checkpointing=False,
             enable_model_summary=False,
             enable_progress_bar=progress,
@@ -190,6 +190,18 @@ class _Config(RunCallback):
             file.write(self.text.encode())
 
 
+class _Seen(RunCallback):
+    def __init__(self, report: RunReport) -> None:
+        super().__init__()
+        self.report = report
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_test_end(trainer, pl_module)
+        if isinstance(data := getattr(trainer, "datamodule", None), Samples):
+            samples, checksum = data.seen()
+            self.report.about = {"samples": samples} | self.report.about | {"checksum": checksum}
+
+
 @contextmanager
 def _normalized(data: LightningDataModule, normalization: Normalization | None) -> Iterator[None]:
     if normalization is None or isinstance(data, Samples):
@@ -233,8 +245,8 @@ def _about(data: LightningDataModule) -> dict[str, Any]:
     if root := getattr(data, "root", None):
         found["data_path"] = str(Path(root).resolve())
     if isinstance(data, ImageDataModule):
-        mean, std = (", ".join(f"{value:.3f}" for value in moment.tolist()) for moment in (data.mean, data.std))
-        found |= {"normalization": f"mean {mean}; std {std}", "views": repr(data.views)}
+        moments = in_words((data.mean.tolist(), data.std.tolist()))
+        found |= {"normalization": moments, "views": repr(data.views)}
         found["image_shape"] = " x ".join(map(str, data.image_shape))
     return found
 
@@ -243,4 +255,9 @@ def _size(data: LightningDataModule) -> int | None:
     loader = data.test_dataloader()
     if isinstance(loader, BatchLoader):
         return loader.sampler.size
-    return len(loader.dataset) if isinstance(loader, DataLoader) and isinstance(loader.dataset, Sized) else None
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return None
+    if type(loader.batch_sampler) is not BatchSampler or not isinstance(loader.sampler, Sized):
+        return None
+    n, size = len(loader.sampler), loader.batch_sampler.batch_size
+    return n - n % size if loader.drop_last else n

@@ -124,7 +124,7 @@ def _in_order(loader: DataLoader) -> DataLoader:
     """Return a loader of the same samples without shuffling, and with the last batch."""
     sampler = loader.sampler
     whole = isinstance(sampler, SequentialSampler) or (
-        isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(sampler)
+        isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
     )
     plain = type(loader) is DataLoader and loader.batch_size is not None
     if not (plain and whole) or (isinstance(sampler, SequentialSampler) and not loader.drop_last):

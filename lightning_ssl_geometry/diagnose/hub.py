@@ -7,6 +7,7 @@ The file config.json says which library made the model: timm writes `architectur
 __all__ = ["load_hub", "pooled_by"]
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,24 @@ _WEIGHTS = "model.safetensors"
 _CONFIG, _IMAGES = "config.json", "preprocessor_config.json"
 _READ = (_CONFIG, _IMAGES, _WEIGHTS, "model-*-of-*.safetensors", f"{_WEIGHTS}.index.json")
 _MOST_BYTES = 2**24  # of a JSON file
+_RESCALE = 1 / 255
+Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 
 
-def load_hub(name: str) -> Loaded:
+def load_hub(name: str, normalized: bool = False) -> Loaded:
     """Load a model without its classifier, with the normalisation and the size of its images if these are known.
 
     Args:
         name: The model's name on the Hub, such as "timm/resnet18.a1_in1k", with "@" and a revision if needed, or a
             folder in the Hub's layout. Files that huggingface_hub has downloaded before are not downloaded again.
+        normalized: The caller knows the normalisation, so that of preprocessor_config.json is not read.
 
     Raises:
         FileNotFoundError: If a local folder lacks a file.
         ImportError: If the model needs transformers, which is not installed.
         OSError: If a file cannot be downloaded.
-        ValueError: If config.json is of another library, or a file is broken.
+        ValueError: If config.json is of another library, a file is broken, or preprocessor_config.json does not fit
+            images in [0, 1].
     """
     folder, revision = _folder(name)
     config = _json(folder / _CONFIG)
@@ -45,7 +50,7 @@ def load_hub(name: str) -> Loaded:
     if "architecture" in config:
         loaded = _timm(name, folder, config)
     elif "model_type" in config:
-        loaded = _transformers(name, folder)
+        loaded = _transformers(name, folder, normalized)
     else:
         raise ValueError(
             f"Expected {_CONFIG} of {name!r} to name an `architecture` of timm or a `model_type` of transformers, but "
@@ -147,7 +152,7 @@ class _LastHiddenState(nn.Module):
         return hidden
 
 
-def _transformers(name: str, folder: Path) -> Loaded:
+def _transformers(name: str, folder: Path, normalized: bool) -> Loaded:
     try:
         from transformers import AutoModel
     except ImportError as error:
@@ -165,9 +170,41 @@ def _transformers(name: str, folder: Path) -> Loaded:
             f"Expected {name!r} to have all weights, but {len(random)} are missing, such as {random[0]!r}."
         )
     images = _json(folder / _IMAGES) if (folder / _IMAGES).is_file() else {}
-    mean, std, size = (images.get(key) for key in ("image_mean", "image_std", "crop_size"))
-    size = size or images.get("size") or getattr(network.config, "image_size", None)
+    size = images.get("crop_size") or images.get("size") or getattr(network.config, "image_size", None)
     if isinstance(size, dict):
         size = size.get("height") or size.get("shortest_edge")
-    normalization = (tuple(mean), tuple(std)) if mean and std else None
+    channels = getattr(network.config, "num_channels", 3)
+    normalization = None if normalized else _normalization(images, name, channels)
     return Loaded(_LastHiddenState(network), {}, normalization, image_size=size if isinstance(size, int) else None)
+
+
+def _normalization(images: dict[str, Any], name: str, channels: int) -> Normalization | None:
+    expected = {"do_rescale": True, "rescale_factor": _RESCALE, "rescale_offset": False}
+    for key, value in expected.items():
+        if (given := images.get(key, value)) != value and not (key == "rescale_factor" and _is_near(given, value)):
+            raise ValueError(_refused(name, f"pixels in [0, 1], with {key} {value}", f"{given!r}"))
+    if not images.get("do_normalize", True):
+        return (0.0,) * channels, (1.0,) * channels
+    if images.get("image_mean") is None or images.get("image_std") is None:
+        return None
+    mean, std = (_per_channel(images[key], key, name=name, channels=channels) for key in ("image_mean", "image_std"))
+    return mean, std
+
+
+def _per_channel(given: Any, key: str, *, name: str, channels: int) -> tuple[float, ...]:
+    values = tuple(given) if isinstance(given, list) else (given,) * channels
+    if not values or not all(_is_number(value) for value in values):
+        raise ValueError(_refused(name, f"a number, or one per channel, as {key}", f"{given!r}"))
+    return values
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def _is_near(given: Any, value: float) -> bool:
+    return _is_number(given) and math.isclose(given, value, rel_tol=1e-3)
+
+
+def _refused(name: str, expected: str, got: str) -> str:
+    return f"Expected {_IMAGES} of {name!r} to have {expected}, but got {got}. Give `mean` and `std` instead."

@@ -120,7 +120,7 @@ class ModelSource:
         elif self.timm is not None:
             loaded = _load_timm(self.timm, self.pretrained and self.checkpoint is None)
         elif self.hub is not None:
-            loaded = load_hub(self.hub)
+            loaded = load_hub(self.hub, normalized=self.mean is not None)
         else:
             assert self.model is not None
             loaded = Loaded(self.model, {})

@@ -1,10 +1,12 @@
 """Samples: turns the batches of any loader into batches of this package."""
 
-__all__ = ["Normalization", "Reading", "Samples"]
+__all__ = ["Normalization", "Reading", "Samples", "in_words"]
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,8 +14,9 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningDataModule
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
+from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.diagnose.diagnosed_model import NAMES
 from lightning_ssl_geometry.observe.batch_keys import (
     BatchKeys,
@@ -29,6 +32,7 @@ from lightning_ssl_geometry.views import NormalizedViews, SimCLRViews, batch_ent
 
 Normalization = tuple[Sequence[float], Sequence[float]]
 _CHANNELS = (1, 3, 4)
+_MOST_LISTED = 4  # moments in the record of a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +93,15 @@ class Samples(LightningDataModule):
         self.loader = loader
         self.kind = kind
         self.normalization = reading.normalization
-        first = next(iter(loader), None)
+        batches = iter(loader)
+        first = next(batches, None)
         if first is None:
             raise ValueError(f"Expected `data` to have samples, but the {kind} is empty.")
         if isinstance(loader.dataset, Sized) and len(loader.dataset) < 2:
             raise ValueError("Expected `data` to have at least 2 samples, but got 1.")
+        stream = isinstance(loader.dataset, IterableDataset)  # which may not begin again
+        self._batches: DataLoader | _Stream = _Stream(first, batches, loader) if stream else loader
+        self._seen, self._sum = 0, torch.zeros((), dtype=torch.int64)
         keys = reading.batch_keys or _guessed_keys(_parts(first))
         self.reader = BatchReader(keys, None, NAMES, only=True)
         self.has_views = self.reader.has_views(_parts(first), "test")
@@ -114,13 +122,23 @@ class Samples(LightningDataModule):
         """Entries for run.json."""
         found: dict[str, Any] = {"data": self.kind, "image_shape": " x ".join(map(str, self.image_shape))}
         if self.normalization is not None:
-            mean, std = (", ".join(f"{value:.3f}" for value in moment) for moment in self.normalization)
-            found["normalization"] = f"mean {mean}; std {std}"
+            found["normalization"] = in_words(self.normalization)
         return found | {"views": repr(self.views) if self.views is not None else "those of the batches"}
 
-    def test_dataloader(self) -> DataLoader:
+    def seen(self) -> tuple[int, str]:
+        """Return the number of samples of a pass over all processes, and a checksum of their images by index.
+
+        The checksum does not depend on the order or the size of the batches. Samples without images give their views.
+        """
+        assert self.trainer is not None
+        device = self.trainer.strategy.root_device
+        checksum = int(distributed.all_reduce_sum(self._sum.to(device)))  # int64 wraps around
+        return distributed.total(self._seen, device), checksum.to_bytes(8, signed=True).hex()
+
+    def test_dataloader(self) -> Any:
         self.reader.restart("test")
-        return self.loader
+        self._seen, self._sum = 0, torch.zeros((), dtype=torch.int64)
+        return self._batches
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Batch:
         """Make the views, and give samples without an index a number in the order of their arrival."""
@@ -131,10 +149,18 @@ class Samples(LightningDataModule):
             device = (found["views"][0] if self.has_views else found["image"]).device
             found["index"] = self.reader.numbers(n, "test", device=device)
             self.reader.count(n, "test")
+        self._count(batch, found["index"])
         if self.views is not None:
             found |= self._made(found["image"], found["index"].cpu())
         made = cast(Batch, found)
         return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
+
+    def _count(self, batch: Any, index: Tensor) -> None:
+        parts = _parts(batch)
+        given = self.reader.views(parts, "test") if self.has_views else [self.reader.image(parts, "test")]
+        self._seen += len(index)
+        rows = zip(index.tolist(), *map(_bytes, given), strict=True)
+        self._sum = self._sum + torch.tensor([_digest(*row) for row in rows]).sum()
 
     def _made(self, image: Tensor, index: Tensor) -> dict[str, Any]:
         assert self.views is not None
@@ -179,6 +205,31 @@ class Samples(LightningDataModule):
                 f"Expected images in [{bounds[0]:g}, {bounds[1]:g}] in `data`, but got values from {low:.3g} to "
                 f"{high:.3g}. {hint}"
             )
+
+
+class _Stream:
+    """The batches of a stream, of which the first was already read."""
+
+    def __init__(self, first: Any, rest: Iterator[Any], loader: DataLoader) -> None:
+        self._begun: Iterator[Any] | None = chain([first], rest)
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        begun, self._begun = self._begun, None  # at the first batch: Lightning also calls `iter` to check the type
+        yield from self._loader if begun is None else begun
+
+
+def in_words(normalization: Normalization) -> str:
+    """Return a normalisation for the record of a run. More than 4 values are not listed.
+
+    >>> in_words(([0.5], [0.25])), in_words(([0.0] * 500, [1.0] * 500))
+    ('mean 0.500; std 0.250', 'mean and std per feature (500 features)')
+    """
+    mean, std = normalization
+    if len(mean) > _MOST_LISTED:
+        return f"mean and std per feature ({len(mean)} features)"
+    shown = [", ".join(f"{value:.3f}" for value in moment) for moment in (mean, std)]
+    return f"mean {shown[0]}; std {shown[1]}"
 
 
 def _parts(batch: Any) -> Any:
@@ -226,3 +277,15 @@ def _numbers(name: str, held: Any) -> Tensor:
     if bad := int((~held.reshape(len(held), -1).isfinite().all(1)).sum()):
         raise ValueError(f"Expected finite {name} in `data`, but {bad} of {len(held)} in a batch have NaN or infinity.")
     return held.float()
+
+
+def _bytes(image: Tensor) -> Iterator[bytes]:
+    rows = image.detach().cpu().contiguous().flatten(1).view(torch.uint8)
+    return (row.numpy().tobytes() for row in rows)
+
+
+def _digest(index: int, *images: bytes) -> int:
+    found = hashlib.sha256(str(index).encode())
+    for image in images:
+        found.update(image)
+    return int.from_bytes(found.digest()[:8], signed=True)

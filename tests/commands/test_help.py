@@ -76,8 +76,8 @@ def options(made):
 
 
 def test_the_help_of_diagnose_has_the_options_of_the_command():
-    of_jsonargparse = {"--ignore+", "--mean+", "--std+", "--model.help", "--data.help", "--views.help"}
-    assert options(parser("diagnose")) == options(command._parser()) - of_jsonargparse
+    parsed = {name for name in options(command._parser()) if not name.endswith(("+", ".help"))}  # of jsonargparse
+    assert options(parser("diagnose")) == parsed
 
 
 def test_the_defaults_in_the_help_of_diagnose_are_those_of_the_command():

@@ -13,6 +13,7 @@ from torch import nn
 from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LinearEvaluation, LinearProbe
 from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.data import TensorDataModule
+from lightning_ssl_geometry.data.samples import as_samples, read_array
 from lightning_ssl_geometry.methods import BYOLModule, SimCLRModule, SupervisedModule, VICRegModule
 from lightning_ssl_geometry.nn import MLPBackbone, MLPProjector
 from lightning_ssl_geometry.views import SignalViews, SimCLRViews, VectorViews
@@ -141,8 +142,15 @@ def test_arrays_of_many_kinds(given, kind, channels_last, shape):
     assert not part.image[1:].any()
 
 
+@pytest.mark.parametrize("dtype", [np.uint64, ">u8"])
+def test_large_unsigned_integers_stay_positive(dtype):
+    given = np.arange(2**63, 2**63 + 2**61, 2**59, dtype=np.uint64).astype(dtype)
+    read = as_samples(read_array(given[:, None], "train"), "train", kind="vector")
+    assert read.flatten().tolist() == given.astype(float).tolist()
+
+
 def test_labels_may_be_of_any_integer_type():
-    for dtype in (np.uint8, np.uint16, np.int32, ">i4"):
+    for dtype in (np.uint8, np.uint16, np.int32, np.uint64, ">u8", ">i4"):
         assert module(label=LABELS.astype(dtype)).parts().train.label.tolist() == LABELS.tolist()
 
 
@@ -297,6 +305,7 @@ WRONG = [
     ({"label": LABELS > 0}, "`train_label` to be integers, the classes, but got torch.bool"),
     ({"label": LABELS.astype(str)}, r"`train_label` to hold numbers, but got .*dtype <U21.*np.unique"),
     ({"label": LABELS - 1}, "`train_label` >= 0, but got -1"),
+    ({"label": LABELS.astype(np.uint64) + 2**63}, r"`train_label` < 2\*\*63, but got 92233720368547758\d\d"),
     ({"label": LABELS + 1}, r"training labels 0 to 3, each at least once, but \[0\] are missing.*`class_names`"),
     ({"label": LABELS * 0}, r"at least 2 classes, but got only \['0'\]"),
     ({"class_names": ["a", "b"]}, "`class_names` for labels up to 2, but got 2 names"),

@@ -2,6 +2,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import timm
@@ -249,6 +250,26 @@ def test_a_run_on_anybodys_data(here, run):
     folder = here / "runs/diagnosis/digits/version_0"
     assert pd.read_csv(folder / "layers.csv")["layer"].tolist() == ["h", "z"]
     assert "normalization" not in json.loads((folder / "run.json").read_text())
+
+
+def test_a_run_on_vectors(here, capsys):
+    np.save("x.npy", np.random.default_rng(0).normal(size=(60, 12)))
+    data = {"class_path": "lightning_ssl_geometry.data.TensorDataModule",
+            "init_args": {"train": str(here / "x.npy"), "batch_size": 16}}  # fmt: skip
+    backbone = {
+        "class_path": "lightning_ssl_geometry.nn.MLPBackbone",
+        "init_args": {"in_dim": 12, "hidden_dims": [], "out_dim": 8},
+    }
+    head = CONFIG["model"]["init_args"]["projector"] | {"init_args": {"in_features": 8, "out_features": 4}}
+    model = CONFIG["model"] | {"init_args": {"backbone": backbone, "projector": head}}
+    Path("vectors.yaml").write_text(yaml.safe_dump(CONFIG | {"model": model, "data": data}))
+    main(["fit", "--config", "vectors.yaml"])
+    main(["diagnose", "runs/digits/version_0", "--trust", *QUIET])
+    record = json.loads(Path("runs/diagnosis/digits/version_0/run.json").read_text())
+    assert record["normalization"] == "mean and std per feature (12 features)"
+    write_images(here / "images")
+    said = refused(capsys, "runs/digits/version_0", "--trust", "--images", "images")
+    assert "Expected --data instead of --images: this network was trained on samples of shape 12, " in said
 
 
 def test_representations_of_a_training_run_are_no_diagnosis(here, run):

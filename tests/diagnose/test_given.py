@@ -8,12 +8,21 @@ import pytest
 import torch
 from diagnose.test_diagnosis import write_images
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 from torchvision.datasets import FakeData
 from torchvision.transforms import ToTensor
 
 from lightning_ssl_geometry.data import DigitsDataModule, ImageFolderDataModule
 from lightning_ssl_geometry.diagnose import DiagnosedModel, diagnose
+from lightning_ssl_geometry.diagnose.comparison import similarity
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
 from lightning_ssl_geometry.views import NormalizedViews, SimCLRViews
@@ -181,6 +190,19 @@ def test_a_sampler_of_ones_own_is_kept(tmp_path):
     torch.testing.assert_close(network.seen[1], IMAGES[:9])
 
 
+def test_a_subclass_of_a_diagnosed_model_stays_one(tmp_path):
+    class Doubled(DiagnosedModel):
+        def test_step(self, batch, batch_idx):
+            found = super().test_step(batch, batch_idx)
+            return found | {"h_image": 2 * found["h_image"]}
+
+    model = Doubled(Pixels(), batch_keys={"image": 0}, augment=SimCLRViews())
+    _, run = look(loader(IMAGES), tmp_path, model)
+    held = np.load(run / "representations.npz")
+    np.testing.assert_allclose(held["h"][held["index"].argsort()], 2 * IMAGES.flatten(1)[:, :6], rtol=1e-6)
+    assert model.batch_keys == {"image": 0}
+
+
 def test_images_in_memory_need_no_advice_on_workers(tmp_path):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*does not have many workers")
@@ -212,6 +234,70 @@ def test_the_data_decide_what_compare_takes_as_the_same(tmp_path):
     names = [look(data, tmp_path)[1].info["data"] for data in (BYTES, BYTES, BYTES.flip(0), (BYTES, LABELS))]
     assert names[0] == names[1]
     assert len(set(names)) == 3
+
+
+def numbered(images, index):
+    return {"image": images, "index": index}
+
+
+def backwards(place):
+    return numbered(IMAGES[N - 1 - place], N - 1 - place)
+
+
+TO_COMPARE = {
+    "the same Dataset": (TensorDataset(IMAGES), TensorDataset(IMAGES.clone()), True),
+    "batches of another size": (loader(IMAGES), loader(IMAGES, batch_size=7), True),
+    "another order, with an index": (Made(lambda i: numbered(IMAGES[i], i)), Made(backwards), True),
+    "another order, without": (TensorDataset(IMAGES), TensorDataset(IMAGES.flip(0)), False),
+    "other images": (loader(IMAGES), loader(1 - IMAGES), False),
+    "other views": (loader(*VIEWS), loader(VIEWS[0], IMAGES.flip(2)), False),
+    "the same views": (loader(*VIEWS), loader(*VIEWS, batch_size=9), True),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "same"), TO_COMPARE.values(), ids=TO_COMPARE.keys())
+def test_models_are_compared_on_the_same_images_alone(first, second, same, tmp_path):
+    folders = {name: look(data, tmp_path, name=name)[1].folder for name, data in (("a", first), ("b", second))}
+    if same:
+        np.testing.assert_allclose(similarity(folders), 1, rtol=1e-5)
+    else:
+        with pytest.raises(ValueError, match=r"of the same data, but 'a' is of .*checksum \w{16}, 'b' of .*checksum"):
+            similarity(folders)
+
+
+def test_a_stream_that_does_not_begin_again_is_read_whole(tmp_path):
+    class Once(Stream):
+        def __init__(self):
+            self.held = super().__iter__()
+
+        def __iter__(self):
+            return self.held
+
+    network, run = look(DataLoader(Once(), batch_size=16), tmp_path)
+    torch.testing.assert_close(torch.cat(network.seen[1::2]), IMAGES)
+    assert run.info["samples"] == N
+
+
+FIVES = [list(range(5)), list(range(5, 10))]
+SIZES = {
+    "a sampler": (lambda: loader(IMAGES, sampler=SubsetRandomSampler(range(10))), 10),
+    "a sampler, and the last batch is dropped": (
+        lambda: loader(IMAGES, sampler=SubsetRandomSampler(range(10)), batch_size=4, drop_last=True),
+        8,
+    ),
+    "a random part": (lambda: loader(IMAGES, sampler=RandomSampler(range(N), num_samples=10)), 10),
+    "a batch sampler": (lambda: DataLoader(TensorDataset(IMAGES), batch_sampler=FIVES), 10),
+    "batches made by the data set": (lambda: DataLoader(TensorDataset(IMAGES.unflatten(0, (4, 10))), None), N),
+}
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Your `test_dataloader`'s sampler has shuffling enabled"
+)  # which is Lightning's view
+@pytest.mark.parametrize(("make", "size"), SIZES.values(), ids=SIZES.keys())
+def test_the_record_has_the_number_of_samples_that_were_seen(make, size, tmp_path):
+    network, run = look(make(), tmp_path)
+    assert run.info["samples"] == size == sum(map(len, network.seen[1::2]))
 
 
 NAN = IMAGES.clone().index_fill(0, torch.tensor([1, 5]), torch.nan)

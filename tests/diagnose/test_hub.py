@@ -205,6 +205,42 @@ def test_a_model_of_transformers(theirs):
         ModelSource(hub=str(folder)).load().module(x)
 
 
+PREPROCESSORS = {
+    "as they are": ({"do_normalize": False}, ((0.0,) * 3, (1.0,) * 3)),
+    "scalars": ({"image_mean": 0.0, "image_std": 0.25}, ((0.0,) * 3, (0.25,) * 3)),
+    "a rounded factor": ({"rescale_factor": 0.00392}, ((0.5,) * 3, (0.2,) * 3)),
+    "all said": ({"do_normalize": True, "do_rescale": True}, ((0.5,) * 3, (0.2,) * 3)),
+    "not known": ({"image_mean": None}, None),
+}
+UNFIT = {
+    "not rescaled": ({"do_rescale": False}, r"pixels in \[0, 1\], with do_rescale True, but got False. Give `mean`"),
+    "another factor": ({"rescale_factor": 1 / 127.5}, r"with rescale_factor 0.0039\d*, but got 0.0078"),
+    "an offset": ({"rescale_offset": True}, "with rescale_offset False, but got True"),
+    "a text": ({"image_mean": "grey"}, "a number, or one per channel, as image_mean, but got 'grey'"),
+    "texts": ({"image_std": ["a", "b", "c"]}, "as image_std, but got"),
+}
+
+
+def with_images(folder, changes):
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return ModelSource(hub=str(folder), token="cls")
+
+
+@pytest.mark.parametrize(("changes", "normalization"), PREPROCESSORS.values(), ids=PREPROCESSORS.keys())
+def test_the_normalization_of_transformers(theirs, changes, normalization):
+    assert with_images(theirs[1], changes).load().normalization == normalization
+
+
+@pytest.mark.parametrize(("changes", "message"), UNFIT.values(), ids=UNFIT.keys())
+def test_a_preprocessor_that_does_not_fit_is_refused_unless_the_moments_are_given(theirs, changes, message):
+    source = with_images(theirs[1], changes)
+    with pytest.raises(ValueError, match=f"preprocessor_config.json of '.*' to have .*{message}"):
+        source.load()
+    source.mean, source.std = [0.5], [0.25]
+    assert source.load().normalization == ((0.5,), (0.25,))
+
+
 def test_weights_that_transformers_would_draw_at_random_are_refused(theirs):
     _, folder = theirs
     state = load_file(folder / "model.safetensors")
