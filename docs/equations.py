@@ -24,6 +24,8 @@ PAGE = ROOT / "docs" / "functional.md"
 _BEGIN, _END = "<!-- made by docs/equations.py -->", "<!-- end -->"
 _SHAPE = r"\((?:[A-Z]|[a-z]\b|2|\.\.\.)[^()]*,[^()]*\)"
 
+_NO_MAP = r"(?! (?:->|to) )"  # "g, (N, D) -> (N, P)" describes a network
+
 
 def table() -> str:
     """Write a Markdown table with a row for each name of `functional.__all__`."""
@@ -51,7 +53,7 @@ def with_table(page: str) -> str:
 
 def _first_sentence(doc: str) -> str:
     paragraph = " ".join(doc.split("\n\n")[0].split())
-    return _markdown(re.split(r"(?<!Eq\.)(?<!Prop\.)(?<=[.!?])\s", paragraph, maxsplit=1)[0].rstrip(":"))
+    return _markdown(re.split(r"(?<!Eq\.)(?<!Prop\.)(?<!\bal\.)(?<=[.!?])\s", paragraph, maxsplit=1)[0].rstrip(":"))
 
 
 def _markdown(text: str) -> str:
@@ -72,8 +74,9 @@ def _math(tex: str) -> str:
 
 def _shapes(doc: str) -> str:
     listed = re.split(r"Returns:|Raises:", doc.partition("Args:")[2])[0]
-    arguments = re.findall(rf"^ +`?(\w+)`?: [^\n(]{{0,24}}({_SHAPE})", listed, re.MULTILINE)
-    arguments += re.findall(rf"`(\w+)` (?:of shape )?({_SHAPE})", doc.split("Args:")[0])
+    arguments = re.findall(rf"^ +`?(\w+)`?: [^\n(.]{{0,24}}({_SHAPE}){_NO_MAP}", listed, re.MULTILINE)
+    for names, shape in re.findall(rf"((?:`\w+`(?:, | and ))*`\w+`) (?:of shape )?({_SHAPE})", doc.split("Args:")[0]):
+        arguments += [(name, shape) for name in re.findall(r"\w+", names.replace(" and ", ", "))]
     shapes = [f"`{name}` {shape}" for name, shape in dict(arguments).items()]
     if returned := re.search(rf"Returns:\s+(?:[^.]*?)({_SHAPE}|[Ss]calar)", doc):
         shapes.append(f"returns {'a scalar' if 'calar' in returned[1] else returned[1]}")

@@ -1,11 +1,12 @@
 """The one-line messages with which the command ends. This module imports nothing heavy."""
 
-__all__ = ["debugging", "end", "of_arguments", "one_line"]
+__all__ = ["debugging", "end", "ending_in_one_line", "of_arguments", "one_line"]
 
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from lightning_ssl_geometry.spelling import did_you_mean
@@ -26,6 +27,26 @@ def end(message: str) -> NoReturn:
     """Print one line about an error, and exit with status 2."""
     sys.stderr.write(f"ssl-geometry: error: {message}\n")
     sys.exit(2)
+
+
+@contextmanager
+def ending_in_one_line(*kinds: type[Exception], told: Callable[[str], str] = str) -> Iterator[None]:
+    """End the command with one line if an error of these kinds is raised, except for a BrokenPipeError.
+
+    If the environment variable JSONARGPARSE_DEBUG asks for tracebacks, nothing is caught.
+
+    Args:
+        kinds: Classes of errors.
+        told: Changes the error message, whose lines are already joined to one.
+    """
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads what is printed
+        raise
+    except kinds as error:
+        if debugging():
+            raise
+        end(told(one_line(str(error))))
 
 
 def of_arguments(said: str, command: str, options: Iterable[str]) -> str:

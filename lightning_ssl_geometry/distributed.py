@@ -17,6 +17,7 @@ __all__ = [
     "rank",
     "subgroup",
     "total",
+    "unique_numbers",
     "world_size",
 ]
 
@@ -77,6 +78,23 @@ def total(number: int, device: torch.device | str = "cpu") -> int:
         device: Where the numbers are exchanged. With the backend NCCL, it must be the rank's GPU.
     """
     return number if world_size() == 1 else int(all_reduce_sum(torch.tensor(number, device=device)))
+
+
+def unique_numbers(start: int, n: int, device: torch.device | str = "cpu") -> Tensor:
+    """Return n numbers (n,) that no other rank uses, int64.
+
+    Sample k of rank r has the number k R + r, for R ranks. A data loader without shuffling gives every sample the same
+    number on one rank and on several.
+
+    Args:
+        start: How many numbers this rank has used, which is k of the first of the n samples.
+        n: How many numbers are needed.
+        device: Where the result is.
+
+    >>> unique_numbers(3, 2)
+    tensor([3, 4])
+    """
+    return torch.arange(start, start + n, device=device) * world_size() + rank()
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:

@@ -8,16 +8,21 @@ from collections.abc import Iterable
 def near(wrong: str, known: Iterable[str], most: int = 3) -> list[str]:
     """Return at most `most` names of `known` that are similar to `wrong`, the most similar first.
 
-    Upper and lower case count as the same letter.
+    If exactly one name begins with `wrong`, it comes before all others. Upper and lower case count as the same letter.
 
     >>> near("vicregmodule", ["SimCLRModule", "VICRegModule"], most=1)
     ['VICRegModule']
+    >>> near("max_ep", ["max_steps", "max_epochs"], most=1)
+    ['max_epochs']
     """
     from difflib import get_close_matches
 
     names = list(dict.fromkeys(known))
     lower = [name.lower() for name in names]
+    longer = {name for name in lower if wrong and name.startswith(wrong.lower())}
     similar = get_close_matches(wrong.lower(), dict.fromkeys(lower), n=most)
+    if len(longer) == 1:
+        similar = [*longer, *(each for each in similar if each not in longer)]
     return [name for each in similar for name, low in zip(names, lower, strict=True) if low == each][:most]
 
 

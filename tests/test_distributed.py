@@ -7,6 +7,7 @@ from lightning_ssl_geometry.distributed import (
     average_gradients,
     gather,
     rank,
+    unique_numbers,
     world_size,
 )
 
@@ -33,6 +34,10 @@ def reduced(process, x):
     total, mean = all_reduce_sum(x), all_reduce_mean(x)
     (3 * total + mean).sum().backward()
     return total.detach(), mean.detach(), x.grad
+
+
+def numbered(process):
+    return torch.cat([unique_numbers(0, 2), unique_numbers(2, 0), unique_numbers(2, 3)])
 
 
 def summed_integers(process):
@@ -119,6 +124,11 @@ def test_gradients_are_averaged_in_place(two_processes):
             assert (grad == 10.0 * place + 0.5).all()
     (alone,) = [averaged(3)]
     assert [grad[0].max().item() for grad in alone[:3]] == [3.0, 13.0, 23.0]
+
+
+def test_numbers_are_those_of_the_data_set_in_its_order(two_processes):
+    assert numbered(0).tolist() == [0, 1, 2, 3, 4]
+    assert [each.tolist() for each in two_processes(numbered)] == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
 
 
 def test_sum_of_integers(two_processes):

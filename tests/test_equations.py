@@ -33,17 +33,27 @@ def test_every_public_name_has_a_row_of_four_columns():
     assert all(line.split(" | ")[1].strip() for line in rows)
 
 
-def example(h, z):
-    r"""Measure something of h.
+def test_no_cell_ends_inside_brackets_or_a_name():
+    for line in PAGE.splitlines():
+        if line.startswith("| {obj}"):
+            said, shapes = re.sub(r"\{math\}`[^`]*`", "", line.split(" | ")[1]), line.split(" | ")[2]
+            assert not any(re.search(r"\([^)\]]*$", each) for each in (said, shapes)), line
+            assert not said.strip().endswith("et al."), line
+
+
+def example(h, z, a, b, network, other):
+    r"""Measure something of h, by Wang et al. (2020). Other sentences are not in the table.
 
     .. math:: \|h\|
         = 1
 
-    As Wang & Isola 2020 have it.
+    As Wang & Isola 2020 have it. The views are `a` and `b` (N, P).
 
     Args:
         h: Rows, (N, D).
         z: (N, P).
+        network: f, in eval mode, maps (N, ...) to (N, d).
+        other: g, (N, D) -> (N, P).
 
     Returns:
         A scalar.
@@ -53,8 +63,8 @@ def example(h, z):
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
-        (2, r"Measure something of h. {math}`\Vert h\Vert = 1`"),
-        (3, "`h` (N, D), `z` (N, P), returns a scalar"),
+        (2, r"Measure something of h, by Wang et al. (2020). {math}`\Vert h\Vert = 1`"),
+        (3, "`h` (N, D), `z` (N, P), `a` (N, P), `b` (N, P), returns a scalar"),
         (4, "[Wang & Isola 2020](https://arxiv.org/abs/2005.10242)"),
     ],
 )

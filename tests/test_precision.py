@@ -1,4 +1,4 @@
-"""On a device without float64, every diagnostic computes in float64 on the CPU, with the same values."""
+"""On a device without float64, every diagnostic computes in float64 on the CPU, with the same values. So do views."""
 
 import inspect
 import re
@@ -15,6 +15,7 @@ from pretended import PLACE, PretendedDevice, pretended
 
 from lightning_ssl_geometry import precision
 from lightning_ssl_geometry.diagnostics import Alignment
+from lightning_ssl_geometry.views import SignalViews, VectorViews
 
 
 def on_cpu(autocast, place, **settings):
@@ -79,6 +80,22 @@ def test_a_diagnostic_has_its_values_on_a_device_without_float64(name, settings,
     for found, wanted in zip(read(name, settings, apple), expected, strict=True):
         on_cpu = {key: value.cpu() for key, value in found.items()}
         torch.testing.assert_close(on_cpu, wanted, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+VIEWS = {
+    "vectors": (VectorViews(noise=0.1, mask=0.2, keep_first=False), (12, 9)),
+    "signals": (SignalViews(max_shift=0.2, mask_spans=2, mask_length=0.3), (12, 3, 40)),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_views_have_their_values_on_a_device_without_float64(kind, apple):
+    views, shape = VIEWS[kind]
+    x, index = torch.randn(shape), torch.arange(shape[0])
+    views.learn(torch.randn(shape), index)
+    for found, expected in zip(views(x.to(apple), index), views(x, index), strict=True):
+        assert found.device == apple
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_the_pretended_device_refuses_what_such_a_device_refuses(apple):

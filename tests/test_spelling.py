@@ -22,6 +22,9 @@ KNOWN = [
         "SimCLRModul": ["SimCLRModule"],  # a letter is missing
         "VICREGMODULE": ["VICRegModule"],  # capitals do not count
         "--trainer.max_epoch": ["--trainer.max_epochs"],  # an abbreviation
+        "--trainer.max_ep": ["--trainer.max_epochs"],  # one name begins so, but another has a more similar length
+        "sim": ["SimCLRModule"],
+        "--trainer.max": ["--trainer.max_steps"],  # two names begin so: the more similar one
         "lable": ["label"],
         "NEAR": ["near"],  # of two names that differ in capitals, the first
         "qqqqqqqq": [],

@@ -45,11 +45,11 @@ class LayerGeometry(EvaluationCallback):
     """Compare layers of the backbone, the representation h, layers of the projector and the embedding z.
 
     All get the same diagnostics. The layers are those in `h_layers`, if the step returns it, then h, the input of each
-    linear layer of the projector, and z. The results help to decide how many layers
-    of the projector to remove (Bordes, Balestriero, Garrido, Bardes & Vincent, Guillotine Regularization, 2022). The
-    validation or test step must return h (V, N, D) for V views of N samples, `index` and `projector`. It may return
-    `label`, and `h_image` (N, D), the representations of the unaugmented images. If the step also returns a tensor
-    `fibers`, this is the input of the projector instead of h. Then only h and z are compared.
+    linear layer of the projector, and z. The results help to decide how many layers of the projector to remove (Bordes,
+    Balestriero, Garrido, Bardes & Vincent, Guillotine Regularization, 2022). The validation or test step must return h
+    (V, N, D) for V views of N samples, `index` and `projector`. It may return `label`, and `h_image` (N, D), the
+    representations of the unaugmented images. If the step also returns a tensor `fibers`, this is the input of the
+    projector instead of h. Then only h and z are compared.
 
     The step may also return layers of the backbone: `h_layers`, a dict of name -> outputs (V, N, D_l), and
     `h_layers_image`, a dict of name -> outputs (N, D_l) for the unaugmented images.

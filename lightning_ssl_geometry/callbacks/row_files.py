@@ -4,8 +4,9 @@ __all__ = ["RowFiles", "write_sorted"]
 
 import json
 import shutil
+import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from lightning_ssl_geometry.files import replacing
 
 _CHUNK = 2**26  # bytes
+_ROUNDING = 0.01  # share of a row's largest value: a batch of another size, in bfloat16, changes a row by less
 
 
 class RowFiles:
@@ -62,7 +64,9 @@ class RowFiles:
 def write_sorted(folder: Path, ranks: int, path: Path) -> int:
     """Write the rows of all processes to a file `.npz`, sorted by the array `index`. Return the number of rows.
 
-    Of rows with equal `index`, the first is kept. Besides 64 MiB, this takes 32 bytes of memory for each row.
+    Of rows with equal `index`, the first is kept, because a DistributedSampler can hand a sample to several processes.
+    If such rows differ by more than rounding, a UserWarning says how many rows are dropped. Besides 64 MiB, this takes
+    32 bytes of memory for each row, and 32 bytes more for each row that is dropped.
 
     Args:
         folder: The folder of the :class:`RowFiles`.
@@ -77,15 +81,17 @@ def write_sorted(folder: Path, ranks: int, path: Path) -> int:
         raise ValueError("Expected at least one row, but got none.")
     if any(part.kinds != parts[0].kinds for part in parts):
         raise ValueError(f"Expected the same arrays from all processes, but got {[part.kinds for part in parts]}.")
-    kept = np.unique(np.concatenate([part.arrays["index"] for part in parts]), return_index=True)[1]
+    index = np.concatenate([part.arrays["index"] for part in parts])
+    numbers, kept = np.unique(index, return_index=True)
+    _warn_of_conflicts(parts, index, numbers, kept)
     with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, (dtype, shape) in parts[0].kinds.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 header = {"descr": dtype, "fortran_order": False, "shape": (len(kept), *shape)}
                 np.lib.format.write_array_header_2_0(entry, header)
-                step = max(1, _CHUNK // max(1, np.dtype(dtype).itemsize * int(np.prod(shape))))
-                for start in range(0, len(kept), step):
-                    entry.write(_taken([part.arrays[name] for part in parts], kept[start : start + step]).tobytes())
+                arrays = [part.arrays[name] for part in parts]
+                for chunk in _chunks(len(kept), arrays):
+                    entry.write(_taken(arrays, kept[chunk]).tobytes())
     return len(kept)
 
 
@@ -105,6 +111,41 @@ def _read(folder: Path, rank: int) -> _Part:
         if (file := folder / f"{rank}.{name}").stat().st_size
     }
     return _Part(kinds, arrays)
+
+
+def _warn_of_conflicts(parts: Sequence[_Part], index: np.ndarray, numbers: np.ndarray, kept: np.ndarray) -> None:
+    dropped = np.delete(np.arange(len(index)), kept)
+    first = kept[np.searchsorted(numbers, index[dropped])]
+    differ = np.zeros(len(dropped), dtype=bool)
+    for name in parts[0].kinds:
+        arrays = [part.arrays[name] for part in parts]
+        for chunk in _chunks(len(dropped), arrays):
+            differ[chunk] |= _differ(_taken(arrays, first[chunk]), _taken(arrays, dropped[chunk]))
+    if count := int(differ.sum()):
+        warnings.warn(
+            f"Expected an `index` of its own for each sample, but {count} of {len(index)} rows have the index of "
+            f"another row with other values, such as {index[dropped[differ][0]]}. These {count} rows are not written.",
+            stacklevel=3,
+        )
+
+
+def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Compare the rows of two arrays (N, ...). Floating-point rows are equal up to 1 % of their largest value."""
+    a, b = (each.reshape(len(each), -1) for each in (a, b))
+    if a.dtype.kind != "f" or not a.shape[1]:
+        return (a != b).any(1)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    scale = np.maximum(np.abs(a).max(1), np.abs(b).max(1))[:, None]
+    scale[~np.isfinite(scale)] = 0  # such rows are compared exactly
+    with np.errstate(invalid="ignore"):  # inf - inf
+        close = np.abs(a - b) <= _ROUNDING * scale
+    return ~(close | (a == b) | (np.isnan(a) & np.isnan(b))).all(1)
+
+
+def _chunks(n: int, arrays: Sequence[np.ndarray]) -> Iterator[slice]:
+    """Cut n rows into parts of at most `_CHUNK` bytes, but of at least one row."""
+    step = max(1, _CHUNK // max(1, arrays[0].dtype.itemsize * int(np.prod(arrays[0].shape[1:]))))
+    return (slice(start, start + step) for start in range(0, n, step))
 
 
 def _taken(arrays: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ __all__ = ["run"]
 
 from collections.abc import Sequence
 
-from lightning_ssl_geometry.cli_messages import debugging, end, one_line
+from lightning_ssl_geometry.cli_messages import ending_in_one_line
 from lightning_ssl_geometry.commands.parser import CommandParser
 
 _DESCRIPTION = """\
@@ -20,14 +20,8 @@ def run(name: str, args: Sequence[str]) -> None:
     parser.add_argument("--output", metavar="FILE", help="file of the card; RUN/README.md by default")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
     options = parser.parse_args(args)
-    try:
+    with ending_in_one_line(ValueError, OSError, told=lambda said: said.replace("`overwrite=True`", "--overwrite")):
         _write(options.run, options.output, options.overwrite)
-    except BrokenPipeError:  # nobody reads what is printed
-        raise
-    except (ValueError, OSError) as error:
-        if debugging():
-            raise
-        end(one_line(str(error)).replace("`overwrite=True`", "--overwrite"))
 
 
 def _write(folder: str, output: str | None, overwrite: bool) -> None:

@@ -4,7 +4,7 @@ __all__ = ["run"]
 
 from collections.abc import Sequence
 
-from lightning_ssl_geometry.cli_messages import end, one_line
+from lightning_ssl_geometry.cli_messages import ending_in_one_line
 from lightning_ssl_geometry.commands.parser import CommandParser
 
 _DESCRIPTION = """\
@@ -24,7 +24,5 @@ def run(name: str, args: Sequence[str]) -> None:
     wanted = parser.parse_args(args).name
     from lightning_ssl_geometry import describe
 
-    try:
+    with ending_in_one_line(ValueError):
         print(describe.table() if wanted is None else describe.described(wanted))
-    except ValueError as error:
-        end(one_line(str(error)))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from lightning_ssl_geometry import __version__
-from lightning_ssl_geometry.cli_messages import end
+from lightning_ssl_geometry.cli_messages import ending_in_one_line
 from lightning_ssl_geometry.commands.parser import CommandParser
 from lightning_ssl_geometry.spelling import did_you_mean
 
@@ -26,12 +26,8 @@ def run(name: str, args: Sequence[str]) -> None:
     parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="such as simclr")
     parser.add_argument("folder", metavar="FOLDER", nargs="?", help="a new or empty folder; by default RECIPE, here")
     options = parser.parse_args(args)
-    try:
+    with ending_in_one_line(ValueError, OSError):
         print(_listed() if options.recipe is None else _copied(options.recipe, options.folder))
-    except BrokenPipeError:  # nobody reads what is printed
-        raise
-    except (ValueError, OSError) as error:
-        end(str(error))
 
 
 def recipes() -> dict[str, Path]:

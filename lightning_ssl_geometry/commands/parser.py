@@ -29,7 +29,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Print one line about a wrong argument, and exit with status 2."""
+        """Print one line about a wrong argument, and exit with status 2. With JSONARGPARSE_DEBUG, raise an error."""
         if debugging():
-            super().error(message)
+            raise argparse.ArgumentError(None, message)
         end(of_arguments(message, self.prog, self._option_string_actions))

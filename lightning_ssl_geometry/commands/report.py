@@ -4,7 +4,7 @@ __all__ = ["run"]
 
 from collections.abc import Sequence
 
-from lightning_ssl_geometry.cli_messages import debugging, end, one_line
+from lightning_ssl_geometry.cli_messages import ending_in_one_line
 from lightning_ssl_geometry.commands.parser import CommandParser
 
 
@@ -14,14 +14,8 @@ def run(name: str, args: Sequence[str]) -> None:
     parser.add_argument("run", metavar="RUN", help="folder of the run: the folder of its metrics.csv, or one above")
     parser.add_argument("--output", metavar="PAGE", help="file of the page; RUN/report.html by default")
     options = parser.parse_args(args)
-    try:
+    with ending_in_one_line(ValueError, OSError):
         _report(options.run, options.output)
-    except BrokenPipeError:  # nobody reads what is printed
-        raise
-    except (ValueError, OSError) as error:
-        if debugging():
-            raise
-        end(one_line(str(error)))
 
 
 def _report(folder: str, output: str | None) -> None:

@@ -198,7 +198,8 @@ def _opened(given: Any, name: str) -> Any:
 
 def _digest(dataset: Any, decoder: Decoder, name: str) -> str:
     content = hashlib.sha256()
-    for place in torch.linspace(0, len(dataset) - 1, min(len(dataset), _PROBES)).long().tolist():
+    last = len(dataset) - 1
+    for place in torch.linspace(0, last, min(len(dataset), _PROBES), dtype=torch.float64).long().tolist():
         array, label = decoder(dataset[place], f"{name}[{place}]")
         content.update(f"{tuple(array.shape)} {array.dtype} {label};".encode())
         content.update(array.contiguous().numpy().tobytes())

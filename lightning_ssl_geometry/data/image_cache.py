@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,12 +123,21 @@ def _load(path: Path, key: str) -> dict[str, Tensor] | None:
 def _write(path: Path, key: str, make: Callable[[], dict[str, Tensor]], *, remedy: str) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()  # fails before the images are decoded
-        torch.save({"key": key} | make(), part)
-        part.replace(path)
-    except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError where the disk is full
-        raise OSError(f"Expected to write the decoded images to {path}, but got: {error}. {remedy}") from error
+        with _about_writing(path, remedy):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.touch()  # fails before the images are decoded
+        made = make()  # its errors are those of the data set
+        with _about_writing(path, remedy):
+            torch.save({"key": key} | made, part)
+            part.replace(path)
     finally:
         with suppress(NotADirectoryError):
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _about_writing(path: Path, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError where the disk is full
+        raise OSError(f"Expected to write the decoded images to {path}, but got: {error}. {remedy}") from error

@@ -23,7 +23,8 @@ def read_array(given: Any, name: str, hint: str = "") -> Tensor:
     """Return an array as a tensor on the CPU.
 
     Args:
-        given: An array, a tensor, or a path: `x.npy`, which is memory-mapped, `x.npz` or `x.npz:key`.
+        given: An array, a tensor, or a path: `x.npy`, which is memory-mapped until :func:`as_samples` converts it,
+            `x.npz` or `x.npz:key`.
         name: Name of the argument in messages.
         hint: Added to the message if the array does not hold numbers.
     """

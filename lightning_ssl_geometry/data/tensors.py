@@ -16,7 +16,8 @@ class TensorDataModule(PartsDataModule):
     """Arrays of images, vectors or signals, with or without labels.
 
     An array is a numpy array, a torch tensor, or the path of a file: `x.npy`, `x.npz` with one array in it, or
-    `x.npz:name`. An `x.npy` is memory-mapped.
+    `x.npz:name`. An `x.npy` is memory-mapped if it holds uint8 images, or float32 samples of any kind. Other dtypes,
+    and samples with `channels_last`, are copied into memory.
 
     Images are uint8, or floating point in [0, 1]. Vectors and signals may have any finite values. They are kept as
     float32, and standardised by the mean and the standard deviation of each feature of the vectors, or of each channel

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import lightning as L
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
+from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from lightning_ssl_geometry.cli_errors import of_parser
-from lightning_ssl_geometry.cli_messages import debugging, end, one_line
+from lightning_ssl_geometry.cli_messages import debugging, end, ending_in_one_line
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
@@ -26,16 +26,7 @@ from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, name
 from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.views import SimCLRViews
 
-_DESCRIPTION = """Look at a network without training it: one pass over images, and a page. What to look at is a run of
-`ssl-geometry fit` or a checkpoint in it, `timm:NAME`, `hf:USER/MODEL` of the Hugging Face Hub, a YAML file with the
-options below, or these options themselves, such as --model.class_path; the images are a folder, any DataModule, or
-those that the run was trained on."""
 _YAML = (".yaml", ".yml")
-
-
-class _ShortHelp(DefaultHelpFormatter):
-    def _expand_help(self, action: argparse.Action) -> str:
-        return re.sub(r", known subclasses: [^)]*", "", super()._expand_help(action))
 
 
 class _Parser(ArgumentParser):
@@ -56,7 +47,7 @@ def run(args: Sequence[str]) -> None:
         given.remove(options.what)
         options = parser.parse_args(["--config", options.what, *given])
     L.seed_everything(options.seed_everything, verbose=False)
-    try:
+    with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=_as_options):
         if options.trust and "--trust" not in given:
             raise ValueError("Expected --trust on the command line alone, but got it in a file.")
         _refuse_contradictions(options)
@@ -66,12 +57,6 @@ def run(args: Sequence[str]) -> None:
             _compare(built, config)
         else:
             _diagnose_one(built, config)
-    except BrokenPipeError:  # nobody reads what is printed
-        raise
-    except (ValueError, OSError, ImportError, MisconfigurationException) as error:
-        if debugging():
-            raise
-        end(_as_options(one_line(str(error))))
 
 
 def _as_options(said: str) -> str:
@@ -85,41 +70,26 @@ def _as_options(said: str) -> str:
 
 
 def _parser() -> ArgumentParser:
-    parser = _Parser("ssl-geometry diagnose", description=_DESCRIPTION, formatter_class=_ShortHelp, allow_abbrev=False)
-    parser.add_argument("--config", action="config", help="YAML file with any of these options")
-    parser.add_argument(
-        "what",
-        nargs="?",
-        help="a run's folder, a checkpoint in one, timm:NAME, hf:USER/MODEL, hf:FOLDER, or a YAML file",
-    )
-    parser.add_argument(
-        "--compare",
-        nargs="+",
-        default=[],
-        metavar="NAME=WHAT",
-        help="several of these, or folders of earlier diagnoses, side by side",
-    )
+    """Return the parser of the options, without texts: `--help` is answered by `commands/diagnose.py`."""
+    parser = _Parser("ssl-geometry diagnose", allow_abbrev=False)
+    parser.add_argument("--config", action="config")
+    parser.add_argument("what", nargs="?")
+    parser.add_argument("--compare", nargs="+", default=[], metavar="NAME=WHAT")
     _add_source(parser)
-    parser.add_argument("--images", type=str | None, help="folder of images, with or without a folder per class")
-    parser.add_argument("--image_size", type=int | None, help="height and width in pixels; what the network wants")
-    parser.add_argument("--batch_size", type=int | None, help="of --images; 256 by default")
-    parser.add_subclass_arguments(
-        LightningDataModule, "data", as_group=False, required=False, help="instead of --images"
-    )
-    parser.add_subclass_arguments(
-        nn.Module, "views", as_group=False, required=False, help="make two views of an image; SimCLRViews by default"
-    )
-    parser.add_argument(
-        "--trust", action="store_true", help="import classes that a run's config names from other packages, unasked"
-    )
-    parser.add_argument("--seed_everything", type=int, default=0, help="of a network with random weights")
-    parser.add_argument("--linear_evaluation", type=bool, default=False, help="fit a classifier on the training set")
-    parser.add_argument("--output", default="runs/diagnosis", help="each diagnosis gets a folder in it")
-    parser.add_argument("--name", type=str | None, help="of the model")
-    parser.add_argument("--accelerator", default="auto", help="the Trainer's")
-    parser.add_argument("--devices", type=int, default=1, help="the Trainer's")
-    parser.add_argument("--precision", default="32-true", help="the Trainer's")
-    parser.add_argument("--progress", type=bool, default=True, help="show a progress bar")
+    parser.add_argument("--images", type=str | None)
+    parser.add_argument("--image_size", type=int | None)
+    parser.add_argument("--batch_size", type=int | None)
+    parser.add_subclass_arguments(LightningDataModule, "data", as_group=False, required=False)
+    parser.add_subclass_arguments(nn.Module, "views", as_group=False, required=False)
+    parser.add_argument("--trust", action="store_true")
+    parser.add_argument("--seed_everything", type=int, default=0)
+    parser.add_argument("--linear_evaluation", type=bool, default=False)
+    parser.add_argument("--output", default="runs/diagnosis")
+    parser.add_argument("--name", type=str | None)
+    parser.add_argument("--accelerator", default="auto")
+    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--precision", default="32-true")
+    parser.add_argument("--progress", type=bool, default=True)
     return parser
 
 
@@ -142,7 +112,7 @@ def _refuse_contradictions(options: Namespace) -> None:
 
 def _add_source(parser: ArgumentParser) -> None:
     parser.add_class_arguments(ModelSource, None, as_group=True, skip={"model"})
-    parser.add_subclass_arguments(nn.Module, "model", as_group=False, required=False, help="any class, by its name")
+    parser.add_subclass_arguments(nn.Module, "model", as_group=False, required=False)
 
 
 def _diagnose_one(options: Namespace, config: str) -> None:

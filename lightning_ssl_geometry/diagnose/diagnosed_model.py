@@ -3,6 +3,7 @@
 __all__ = ["NAMES", "DiagnosedModel"]
 
 import copy
+import re
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -18,6 +19,7 @@ from lightning_ssl_geometry.observe.batch_reader import BatchReader
 from lightning_ssl_geometry.observe.tokens import Token
 from lightning_ssl_geometry.types import Observation
 
+_OF_SHAPES = re.compile("shape|size|channel|dimension|height|width|numel", re.IGNORECASE)
 NAMES = ("views", "image", "label", "coarse_label", "index")
 
 
@@ -98,10 +100,14 @@ class DiagnosedModel(L.LightningModule):
         with layer_outputs(self.backbone, list(dict.fromkeys([*layers, own])), read) as run:
             try:
                 found = run(x)
+            except torch.OutOfMemoryError:
+                raise
             except (AssertionError, RuntimeError) as error:  # how networks refuse a size
+                said = str(error) or type(error).__name__
+                hint = "" if _OF_SHAPES.search(said) else " It takes other images, or the network has an error."
                 raise ValueError(
                     f"Expected `backbone` to take images of shape {tuple(x.shape[1:])}, but "
-                    f"{type(self.backbone).__name__} says: {str(error) or type(error).__name__}"
+                    f"{type(self.backbone).__name__} says: {said}{hint}"
                 ) from error
         return found[own], {name: found[name] for name in layers}
 

@@ -177,7 +177,7 @@ class Samples(LightningDataModule):
         if self.has_views:
             found["views"] = tuple(_numbers("views", view) for view in self.reader.views(batch, "test"))
         if not self.has_views:
-            self._check_images(self.reader.image(batch, "test"))
+            self._refuse_bad_images(self.reader.image(batch, "test"))
         if "image" in found:
             found["image"] = _numbers("images", found["image"])
         n = len(found["views"][0] if self.has_views else found["image"])
@@ -186,7 +186,7 @@ class Samples(LightningDataModule):
                 raise ValueError(f"Expected a `{name}` for each of {n} images, but got {len(found[name])}.")
         return found
 
-    def _check_images(self, given: Any) -> None:
+    def _refuse_bad_images(self, given: Any) -> None:
         image = _numbers("images", given)
         if image.ndim != 4:
             hint = " Add the axis of channels: `images.unsqueeze(1)`." if image.ndim == 3 else ""

@@ -78,10 +78,10 @@ def _panels(metric: Metric, readouts: Sequence[Mapping[str, Tensor]]) -> list[_P
             groups.setdefault((value.ndim, chart), {})[key] = quantity
     return [
         _Panel(
-            title if len(held) > 1 else next(iter(held.values())).title,
-            ndim,
-            held,
-            [{key: readout[key].detach().cpu().float() for key in held} for readout in readouts],
+            title=title if len(held) > 1 else next(iter(held.values())).title,
+            ndim=ndim,
+            quantities=held,
+            readouts=[{key: readout[key].detach().cpu().float() for key in held} for readout in readouts],
         )
         for (ndim, title), held in groups.items()
     ]

@@ -2,17 +2,15 @@
 
 __all__ = ["RowNumbers"]
 
-import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.distributed import rank, world_size
+from lightning_ssl_geometry.distributed import unique_numbers
 
 
 class RowNumbers:
     """Numbers the samples of a Metric as they come, if `update` gets no `index`.
 
-    Sample k of rank r has the number k R + r, for R ranks and k = 0, 1, ... So no two ranks share a number. A data
-    loader without shuffling gives every sample the same number on one rank and on several.
+    The numbers are those of :func:`lightning_ssl_geometry.distributed.unique_numbers`: no two ranks share a number.
     """
 
     def __init__(self) -> None:
@@ -35,7 +33,7 @@ class RowNumbers:
         if index is not None:
             return index
         first, self._count = self._count, self._count + len(samples)
-        return torch.arange(first, self._count, device=samples.device) * world_size() + rank()
+        return unique_numbers(first, len(samples), samples.device)
 
     def forget(self) -> None:
         """Begin to count anew."""

@@ -64,7 +64,7 @@ class ContrastiveFlowModule(SSLModule):
 
     Raises:
         ValueError: If an argument is not valid. A step raises it if a batch does not have two views, if an `index` is
-            not below n, or if the network does not return (N, d).
+            not in 0 to n - 1, or if the network does not return (N, d).
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=CALDER_LEE)}
@@ -107,13 +107,10 @@ class ContrastiveFlowModule(SSLModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return h (N, d) of the batch's `image`, or of the points at `index` if there is no network."""
-        return self.place(batch["image"], batch["index"])
+        return self.place(batch["image"], self._index(batch))
 
     def step(self, batch: Batch) -> Observation:
-        views, index = two_views(batch), batch["index"]
-        if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.cloud):
-            got = f"{int(index.min())} to {int(index.max())}"
-            raise ValueError(f"Expected `index` from 0 to {len(self.cloud) - 1}, as `num_points` says, but got {got}.")
+        views, index = two_views(batch), self._index(batch)
         h = self.place(torch.cat(views), index.repeat(2)).unflatten(0, (2, -1))
         z = self.project(h)
         observation: Observation = {"loss": self.loss(z[0], z[1]), "h": h, "z": z}
@@ -121,6 +118,13 @@ class ContrastiveFlowModule(SSLModule):
             observation["h_image"] = self.place(batch["image"], index)
             observation["z_image"] = self.project(observation["h_image"])
         return observation
+
+    def _index(self, batch: Batch) -> Tensor:
+        index = batch["index"]
+        if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.cloud):
+            got = f"{int(index.min())} to {int(index.max())}"
+            raise ValueError(f"Expected `index` from 0 to {len(self.cloud) - 1}, as `num_points` says, but got {got}.")
+        return index
 
     def place(self, x: Tensor, index: Tensor) -> Tensor:
         """Map N samples x (N, ...) and their `index` (N,) to h (N, d)."""

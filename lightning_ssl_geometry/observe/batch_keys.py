@@ -10,7 +10,6 @@ __all__ = [
     "image_place",
     "in_short",
     "near",
-    "numbers",
     "place",
     "stage_keys",
     "views_place",
@@ -19,10 +18,9 @@ __all__ = [
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry import distributed, spelling
+from lightning_ssl_geometry import spelling
 from lightning_ssl_geometry.views import image_range
 
 Place = str | int
@@ -132,11 +130,6 @@ def class_numbers(name: str, label: Any) -> Tensor:
     if label.is_floating_point() or label.is_complex():
         raise ValueError(f"{expected} {label.dtype}. Hand over `label.long()` if these are classes.")
     return label
-
-
-def numbers(start: int, n: int, device: torch.device) -> Tensor:
-    """Return n indices that no other process uses. `start` is the number of indices that this process has used."""
-    return torch.arange(start, start + n, device=device) * distributed.world_size() + distributed.rank()
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:

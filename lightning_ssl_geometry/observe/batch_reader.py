@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.distributed import unique_numbers
 from lightning_ssl_geometry.observe.batch_keys import (
     STAGES,
     BatchKeys,
@@ -17,7 +18,6 @@ from lightning_ssl_geometry.observe.batch_keys import (
     augmented,
     contents,
     image_place,
-    numbers,
     place,
     stage_keys,
     views_place,
@@ -63,7 +63,7 @@ class BatchReader:
 
     def numbers(self, n: int, stage: str, device: torch.device) -> Tensor:
         """Return indices (n,) for the next n samples of a stage. No two processes share an index."""
-        return numbers(self._rows.get(stage, 0), n, device)
+        return unique_numbers(self._rows.get(stage, 0), n, device)
 
     def read(self, batch: Any, stage: str) -> dict[str, Any]:
         """Return the parts of a batch by name, except the views. Raises a ValueError if a part is missing."""

@@ -86,9 +86,10 @@ class ArrayViews(nn.Module, ABC):
 
 
 def learn(views: nn.Module, sample: Tensor, rows: Tensor) -> None:
-    """Call `views.learn(sample, rows)` if `views` is an ArrayViews."""
-    if isinstance(views, ArrayViews):
-        views.learn(sample, rows)
+    """Call `learn(sample, rows)` of each ArrayViews that `views` is or contains."""
+    for module in views.modules():
+        if isinstance(module, ArrayViews):
+            module.learn(sample, rows)
 
 
 def _standardization(x: Tensor, *, mean: Tensor | None, std: Tensor | None) -> Callable[[Tensor], Tensor]:

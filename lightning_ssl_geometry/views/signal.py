@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import inside, integer
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.views.arrays import ArrayViews
 from lightning_ssl_geometry.views.sampling import sample_normal, sample_uniform
@@ -82,14 +83,15 @@ class SignalViews(ArrayViews):
 
     def _cropped(self, x: Tensor, key: Tensor) -> Tensor:
         steps = x.shape[2]
-        u = counter_uniform(key, _CROP, size=2).double()
+        u = in_float64(counter_uniform(key, _CROP, size=2))
         length = (steps * sample_uniform(u[:, :1], *self.crop_scale)).round().clamp_(min=1)
         start = (u[:, 1:] * (steps - length + 1)).floor()
-        time = start + (length - 1) * torch.arange(steps, device=x.device) / max(1, steps - 1)  # (N, T)
+        time = start + (length - 1) * torch.arange(steps, device=u.device) / max(1, steps - 1)  # (N, T)
         before = time.floor()
-        between = (time - before).to(x.dtype)[:, None]
+        between = (time - before).to(x.dtype).to(x.device)[:, None]
         left, right = (
-            x.gather(2, at.long().clamp_(max=steps - 1)[:, None].expand_as(x)) for at in (before, before + 1)
+            x.gather(2, at.long().clamp_(max=steps - 1).to(x.device)[:, None].expand_as(x))
+            for at in (before, before + 1)
         )
         return left + between * (right - left)
 
@@ -98,8 +100,9 @@ class SignalViews(ArrayViews):
         reach = round(self.max_shift * steps)
         if not reach:
             return x
-        shift = (counter_uniform(key, _SHIFT, size=1).double() * (2 * reach + 1)).floor().long() - reach
-        source = torch.arange(steps, device=x.device) - shift  # (N, T)
+        u = in_float64(counter_uniform(key, _SHIFT, size=1))
+        shift = (u * (2 * reach + 1)).floor().long() - reach
+        source = torch.arange(steps, device=x.device) - shift.to(x.device)  # (N, T)
         outside = (source < 0) | (source >= steps)
         moved = x.gather(2, source.clamp(0, steps - 1)[:, None].expand_as(x))
         return moved.masked_fill(outside[:, None], 0)
@@ -109,9 +112,9 @@ class SignalViews(ArrayViews):
         longest = round(self.mask_length * steps)
         if not (longest and self.mask_spans):
             return x
-        u = counter_uniform(key, _MASK, size=2 * self.mask_spans).double().view(len(x), self.mask_spans, 2, 1)
+        u = in_float64(counter_uniform(key, _MASK, size=2 * self.mask_spans)).view(len(x), self.mask_spans, 2, 1)
         length = (u[:, :, 0] * (longest + 1)).floor()
         start = (u[:, :, 1] * (steps - length + 1)).floor()
-        time = torch.arange(steps, device=x.device)
+        time = torch.arange(steps, device=u.device)
         masked = ((time >= start) & (time < start + length)).any(1)  # (N, T)
-        return x.masked_fill(masked[:, None], 0)
+        return x.masked_fill(masked.to(x.device)[:, None], 0)

@@ -205,8 +205,8 @@ def test_bad_arguments(arguments, message):
     ("arguments", "message"),
     [
         (
-            {"taps": {"h": "trunk"}},
-            "Expected `z` for the diagnostic 'effective_rank_z', but the val step has only h, in",
+            {"taps": {"h": "trunk"}, "diagnostics": {"rank": EffectiveRank()}, "rename": {"rank": {"h": "z"}}},
+            "Expected `z` for the diagnostic 'rank', but the val step has only h, in",
         ),
         (
             {"taps": None},

@@ -47,6 +47,37 @@ def test_a_repeated_index_is_kept_once(tmp_path):
     assert np.load(tmp_path / "x.npz")["h"][:, 0].tolist() == [0, 1, 3, 5]
 
 
+def changed(rows, name, value):
+    return rows | {name: np.full_like(rows[name], value)}
+
+
+@pytest.mark.parametrize("chunk", [1, 2**26])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int64"])
+def test_rows_that_differ_under_one_index_are_counted(tmp_path, monkeypatch, dtype, chunk):
+    monkeypatch.setattr(row_files, "_CHUNK", chunk)
+    appended(tmp_path / "rows", 0, batch([5, 1], dtype), changed(batch([1], dtype), "h", 9), batch([5], dtype))
+    appended(tmp_path / "rows", 1, changed(batch([5, 2], dtype), "h", 7))
+    with pytest.warns(UserWarning, match=r"`index` of its own .* but 2 of 6 rows .* such as 1\. These 2 rows are not"):
+        assert write_sorted(tmp_path / "rows", 2, tmp_path / "x.npz") == 3
+    assert np.load(tmp_path / "x.npz")["h"][:, 0].tolist() == [1, 7, 5]
+
+
+@pytest.mark.parametrize("value", [3 * (1 + 1e-4), np.nan, np.inf])
+def test_rounding_is_no_difference(tmp_path, value):
+    rows = batch([3])
+    first = rows if np.isfinite(value) else changed(rows, "h", value)
+    appended(tmp_path / "rows", 0, first)
+    appended(tmp_path / "rows", 1, changed(rows, "h", value))
+    assert write_sorted(tmp_path / "rows", 2, tmp_path / "x.npz") == 1
+
+
+@pytest.mark.parametrize("value", [3 * (1 + 0.02), np.nan, np.inf, -np.inf])
+def test_more_than_rounding_is_a_difference(tmp_path, value):
+    appended(tmp_path / "rows", 0, batch([3]), changed(batch([3]), "h", value))
+    with pytest.warns(UserWarning, match="but 1 of 2 rows"):
+        write_sorted(tmp_path / "rows", 1, tmp_path / "x.npz")
+
+
 WRONG = {
     "other width": ([batch([0]), batch([1], shape=(2,))], r"Expected batches with the same arrays, .*\[3\].*, but got"),
     "other dtype": ([batch([0]), batch([1], dtype="float64")], "Expected batches with the same arrays, .*<f4.*<f8"),

@@ -89,3 +89,23 @@ def test_gradients(function):
 def test_bad_input(function, z1, z2, message):
     with pytest.raises(ValueError, match=message):
         function(z1, z2)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("function", EVERY)
+def test_it_is_computed_in_float64(function, dtype, normalize):
+    z1, z2 = (200 * z.to(dtype) for z in towers(shift=0.3))  # squares that float16 does not have
+    found = function(z1, z2, normalize=normalize)
+    assert found.dtype == torch.float64
+    assert found == function(z1.double(), z2.double(), normalize=normalize)
+
+
+def test_short_rows_have_a_direction_and_rows_of_zeros_have_none():
+    z1, z2 = towers(shift=0.3)
+    torch.testing.assert_close(modality_gap(z1 * 1e-20, z2), modality_gap(z1, z2))
+    zeros = torch.zeros(3, 2, requires_grad=True)
+    gap = modality_gap(zeros, torch.tensor([[2.0, 0.0]]).expand(3, 2))
+    gap.backward()
+    assert gap == 1
+    assert not zeros.grad.any()

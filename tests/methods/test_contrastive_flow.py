@@ -187,6 +187,10 @@ def test_bad_batches():
         flow().step(batch | {"views": batch["views"][:1]})
     with pytest.raises(ValueError, match="Expected `index` from 0 to 3, as `num_points` says, but got 0 to 11"):
         ContrastiveFlowModule(4).step(batch)
+    for wrong in (-1, N):
+        there = {"image": batch["views"][0][:1], "index": torch.tensor([wrong])}
+        with pytest.raises(ValueError, match=f"Expected `index` from 0 to {N - 1}, .* but got {wrong} to {wrong}"):
+            ContrastiveFlowModule(N).predict_step(there, 0)
     with pytest.raises(ValueError, match=r"Expected `network` to return \(N, dim\) = \(24, 3\), but got \(24, 2\)"):
         ContrastiveFlowModule(N, 3, network()).step(batch)
     with pytest.raises(ValueError, match="Expected a ContrastiveFlowModule with a `network` to map x"):

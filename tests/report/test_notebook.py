@@ -41,6 +41,10 @@ def test_a_run_is_the_path_of_its_folder(folder):
     assert run != folder.parent
     assert run != str(folder)  # like a path
     assert {folder: "here"}[run] == "here"
+    assert sorted([folder / "x", run, folder.parent]) == [folder.parent, folder, folder / "x"]
+    assert max(read_run(folder), run) == folder
+    with pytest.raises(TypeError, match="not supported between"):
+        run < str(folder)  # noqa: B015
     assert write_report(run) == folder / "report.html"
     with (run / "run.json").open() as file:
         assert "SimCLRModule" in file.read()

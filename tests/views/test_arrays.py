@@ -6,9 +6,10 @@ import pickle
 import pytest
 import torch
 from jsonargparse import ArgumentParser
+from torch import nn
 
 from lightning_ssl_geometry.data import TensorDataModule
-from lightning_ssl_geometry.views import ArrayViews, SignalViews, SimCLRViews, VectorViews
+from lightning_ssl_geometry.views import ArrayViews, SignalViews, SimCLRViews, VectorViews, learn
 
 NEUTRAL_SIGNAL = {"crop_scale": (1.0, 1.0), "scaling": 0.0, "jitter": 0.0, "mask_spans": 0}
 EVERYTHING = {
@@ -169,3 +170,11 @@ def test_views_of_another_kind_are_refused_before_the_training():
     data = TensorDataModule(torch.rand(20, 3, 8, 8), views=VectorViews(), batch_size=4)
     with pytest.raises(ValueError, match=r"`image` of shape \(N, D\), but got \(20, 3, 8, 8\)"):
         data.train_dataloader()
+
+
+def test_views_within_another_module_learn_from_the_training_set():
+    inner = VectorViews()
+    learn(nn.ModuleDict({"a": nn.Sequential(inner), "b": SignalViews()}), torch.ones(3, 5), torch.arange(3))
+    first, second = inner(torch.zeros(4, 5), torch.arange(4))
+    assert (first == 0).all()
+    assert (second.sum(1) == 3).all()  # floor(0.6 x 5) features are of the training set
