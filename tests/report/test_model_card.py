@@ -156,7 +156,7 @@ def test_spectra_of_layers_are_drawn(tmp_path):
     quantity = Quantity(title="Spectra", text="-", chart=chart, picture=picture)
     folder = run(tmp_path / "one", quantities={"test/layer_spectrum": quantity})
     names = [f"blocks.{place}" for place in range(14)]
-    (folder / "layers.csv").write_text("\n".join(["layer,width", *(f"{name},4" for name in names)]))
+    (folder / "layers.csv").write_text("\n".join(["layer,width", *(f"{name},4" for name in names), ""]))
     values = np.log(np.outer(np.arange(1.0, 15.0), [1.0, 0.1, 0.01, 0.001]))
     values[0, 2:] = np.nan
     write_snapshot(folder, "test/layer_spectrum", values)
