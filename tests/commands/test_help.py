@@ -1,5 +1,6 @@
 """The helps of `ssl-geometry` and of its commands: what they import, and what they say."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -95,3 +96,21 @@ def test_all_keys_are_a_flag_away(name, capsys):
     shown = capsys.readouterr().out
     for key in ("--trainer.max_epochs", "--ckpt_path", "--model", "--data", "--print_config"):
         assert key in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("describe zzz", ValueError),
+        ("init zzz", ValueError),
+        ("report zzz", (ValueError, OSError)),
+        ("card zzz", (ValueError, OSError)),
+        ("report --outp x", argparse.ArgumentError),
+    ],
+)
+def test_every_command_shows_the_traceback_on_demand(words, error, monkeypatch):
+    with pytest.raises(SystemExit, match="2"):
+        main(words.split())
+    monkeypatch.setenv("JSONARGPARSE_DEBUG", "true")
+    with pytest.raises(error):
+        main(words.split())

@@ -164,3 +164,32 @@ def test_bad_layers_and_tokens():
     model = DiagnosedModel(vit(), layers="blocks.*")
     with pytest.raises(ValueError, match=r"`blocks.0` to return .*, but got \(5, 5, 12\)\. .*: 'cls', the first one"):
         model._represent(batch()["image"], model.layers)
+
+
+class Failing(nn.Module):
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def forward(self, x):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("mat1 and mat2 shapes differ"), "Failing says: mat1 and mat2 shapes differ$"),
+        (
+            RuntimeError("no such key"),
+            "no such key It takes other images, or the network has an error",
+        ),
+    ],
+)
+def test_the_words_of_the_network_are_kept(error, said):
+    with pytest.raises(ValueError, match=said):
+        DiagnosedModel(Failing(error))(torch.zeros(2, 3, 8, 8))
+
+
+def test_memory_that_is_full_is_not_the_fault_of_a_shape():
+    with pytest.raises(torch.OutOfMemoryError, match="^full$"):
+        DiagnosedModel(Failing(torch.OutOfMemoryError("full")))(torch.zeros(2, 3, 8, 8))
