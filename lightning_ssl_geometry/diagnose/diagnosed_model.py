@@ -104,7 +104,7 @@ class DiagnosedModel(L.LightningModule):
                 raise
             except (AssertionError, RuntimeError) as error:  # how networks refuse a size
                 said = str(error) or type(error).__name__
-                hint = "" if _OF_SHAPES.search(said) else " It takes other images, or the network has an error."
+                hint = "" if _OF_SHAPES.search(said) else ". It takes other images, or the network has an error."
                 raise ValueError(
                     f"Expected `backbone` to take images of shape {tuple(x.shape[1:])}, but "
                     f"{type(self.backbone).__name__} says: {said}{hint}"

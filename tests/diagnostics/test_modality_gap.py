@@ -34,5 +34,5 @@ def test_one_point_has_no_gap_and_no_share():
 
 
 def test_one_tower_is_refused():
-    with pytest.raises(ValueError, match=r"Expected `z` of shape \(V, N, dim\) with V >= 2 views, but got \(1, 5, 3\)"):
+    with pytest.raises(ValueError, match=r"Expected `z` of shape \(V, N, P\) with V >= 2 views, but got \(1, 5, 3\)"):
         ModalityGap().update(torch.ones(1, 5, 3))
