@@ -47,6 +47,7 @@ class TwoProcesses:
         command = [sys.executable, str(Path(__file__).with_name("ranks.py"))]
         rest = [str(folder / "socket"), str(folder / "store")]
         self.processes = [subprocess.Popen([*command, str(rank), *rest]) for rank in range(2)]
+        self.listener._listener._socket.settimeout(300)  # a process that dies at its start must not be waited for
         connections = [self.listener.accept() for _ in range(2)]
         self.connections = [c for _, c in sorted(((c.recv(), c) for c in connections), key=lambda pair: pair[0])]
 
