@@ -34,7 +34,7 @@ _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 class GeometryLoop:
     """Compute diagnostics of a model in any PyTorch training loop. On one machine, they change no bit of the training.
 
-    The loop marks its steps, and asks for the results:
+    The loop marks its steps, and asks for the results::
 
         geometry = GeometryLoop(model, "runs/mine", taps={"h": "backbone", "z": "head"}, batch_keys={"label": 1})
         for epoch in range(10):
