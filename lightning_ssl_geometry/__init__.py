@@ -29,6 +29,7 @@ _ROOMS = (
 )
 _FUNCTIONS_ONLY = ("report", "diagnose")
 _found: dict[str, str] = {}  # name -> the room that it is in; read from the rooms' files when first needed
+_parts_found: list[str] = []
 _old: dict[str, str] = {}  # the same of names that will be removed
 
 
@@ -50,7 +51,9 @@ def __dir__() -> list[str]:
 def _parts() -> list[str]:
     from pkgutil import iter_modules
 
-    return [part.name for part in iter_modules(__path__) if not part.name.startswith("_")]
+    if not _parts_found:
+        _parts_found.extend(part.name for part in iter_modules(__path__) if not part.name.startswith("_"))
+    return _parts_found
 
 
 def _names() -> dict[str, str]:  # read from the source, since importing a submodule imports torch
