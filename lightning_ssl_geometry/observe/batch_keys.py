@@ -61,6 +61,7 @@ def place(batch: Any, key: Place | Sequence[Place], name: str) -> Any:
 def contents(batch: Any) -> str:
     """Return a sentence on what a batch holds at its keys or positions.
 
+    >>> import torch
     >>> contents(([torch.ones(4, 3), torch.ones(4, 3)], torch.arange(4), ("a", "b", "c", "d")))
     'The batch has 0: a list of 2 tensors (4, 3); 1: int64 (4,); 2: a tuple of str.'
     """
@@ -75,6 +76,7 @@ def contents(batch: Any) -> str:
 def in_short(part: Any) -> str:
     """Return what a part of a batch is, in a few words.
 
+    >>> import torch
     >>> in_short({"image": torch.ones(4, 3), "label": torch.arange(4)})
     "a dict of 'image', 'label'"
     """
@@ -94,6 +96,7 @@ def in_short(part: Any) -> str:
 def views_place(batch: Any) -> Place | list[Place] | None:
     """Return the place in a batch where views may be: a list of tensors, or two tensors of one shape. None: nowhere.
 
+    >>> import torch
     >>> views_place((torch.ones(4, 3), torch.ones(4, 3), torch.arange(4)))
     [0, 1]
     """

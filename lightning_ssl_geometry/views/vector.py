@@ -47,7 +47,7 @@ class VectorViews(ArrayViews):
     >>> views = VectorViews(corruption=0.0, mask=0.5, keep_first=False)
     >>> first, second = views(torch.ones(1, 6), torch.tensor([7]))
     >>> first.tolist()
-    [[1.0, 0.0, 1.0, 1.0, 0.0, 0.0]]
+    [[0.0, 0.0, 1.0, 1.0, 1.0, 0.0]]
     """
 
     axes = "N, D"

@@ -201,7 +201,7 @@ def test_a_model_of_transformers(theirs):
         torch.testing.assert_close(loaded.module.eval()(x), expected)
     assert loaded.normalization == ((0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
     assert loaded.image_size == 8
-    with pytest.raises(ValueError, match=r"`backbone` to return .*, but got \(2, 5, 12\)\. .* `token` of \(N, T, D"):
+    with pytest.raises(ValueError, match=r"`backbone` to return .*, but got \(2, 5, 12\)\. .* `token`: 'cls'"):
         ModelSource(hub=str(folder)).load().module(x)
 
 

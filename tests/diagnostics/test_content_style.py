@@ -146,7 +146,7 @@ ONE, PAIRS, THREE = torch.ones(1, 3, 2), torch.ones(2, 3, 2), torch.arange(3)
         (lambda: OutputWeights("1").update(ENCODER), r"`layer` to have a weight \(out, in, \.\.\.\), but got ReLU"),
         (lambda: OutputWeights("2", 4).update(ENCODER), "`split` < 4, the outputs of '2', but got 4"),
         (lambda: computed(GradientSpectrum(), torch.ones(2, 1, 3)), "at least 2 samples, but got 1"),
-        (lambda: computed(LossTerms(), ONE, THREE), "at least 2 views for LossTerms, but got 1"),
+        (lambda: computed(LossTerms(), ONE, THREE), "with V >= 2 views, but got"),
         (
             lambda: computed(LossTerms(loss=InfoNCELoss((1.0, 2.0, 3.0), form="RUSAK")), PAIRS, THREE),
             "`temperature` with P = 2 values, one per dimension, but got 3",

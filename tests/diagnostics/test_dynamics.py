@@ -361,7 +361,7 @@ def test_bad_arguments(call, message):
 
 
 def test_bad_observations(given):
-    with pytest.raises(ValueError, match=r"`z` of shape \(V, N, dim\) with V >= 2 views, but got \(1, 60, 3\)"):
+    with pytest.raises(ValueError, match=r"`z` of shape \(V, N, P\) with V >= 2 views, but got \(1, 60, 3\)"):
         computed(Stationarity(), z=given["z"][:1])
     with pytest.raises(ValueError, match="`label` of 2 to 59 clusters, fewer than points, but got 1"):
         computed(Clusteredness(), label=torch.zeros(N, dtype=torch.int64))

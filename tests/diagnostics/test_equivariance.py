@@ -260,7 +260,7 @@ def test_the_monitor_logs_means_and_writes_elements(tmp_path):
     )  # fmt: skip
     with pytest.raises(ValueError, match="`stride`, the pixels to move images by"):
         trainer.validate(Host(), DataLoader(images(), batch_size=4), verbose=False)
-    monitor._metrics["val"]["equivariance"] = EquivarianceError("translation", circular=True, stride=2)
+    monitor.measurements.of("val")["equivariance"] = EquivarianceError("translation", circular=True, stride=2)
     (logged,) = trainer.validate(Host(), DataLoader(images(), batch_size=4), verbose=False)
     assert set(logged) == {
         "val/equivariance_mean",

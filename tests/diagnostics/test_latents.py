@@ -165,8 +165,7 @@ def test_nothing_observed_is_an_error():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"latent": torch.ones(N, 4)}, r"Expected `latent` of shape \(V, N, d\), N = 300, but got \(300, 4\)"),
-        ({"latent": torch.ones(2, 9, 4)}, r"Expected `latent` of shape \(V, N, d\), N = 300, but got \(2, 9, 4\)"),
+        ({"latent": torch.ones(2, 9, 4)}, r"Expected `latent` of shape \(N, d\), N = 300, but got \(9, 4\)"),
         ({"content": torch.ones(4)}, r"Expected `content` of booleans, but got torch.float32"),
         ({"content": torch.ones(3) > 0}, r"Expected `content` of shape \(d,\), d = 4, but got \(3,\)"),
         ({"index": torch.arange(9)}, r"Expected `index` of shape \(N,\), N = 300, but got \(9,\)"),

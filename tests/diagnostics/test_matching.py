@@ -122,8 +122,8 @@ def test_a_kind_without_outputs_has_no_order():
 
 
 CHANGES = [
-    ({"z": torch.ones(N, 5)}, r"Expected `z` of shape \(V, N, P\), but got \(400, 5\)"),
-    ({"latent": torch.ones(2, 9, 4)}, r"Expected `latent` of shape \(V, N, d\), N = 400, but got \(2, 9, 4\)"),
+    ({"z": torch.ones(5)}, r"Expected `z` of shape .*, but got \(5,\)"),
+    ({"latent": torch.ones(2, 9, 4)}, r"Expected `latent` of shape \(N, d\), N = 400, but got \(9, 4\)"),
     ({"content": torch.ones(4)}, r"Expected `content` of booleans, but got torch.float32"),
     ({"content": torch.ones(2) > 0}, r"Expected `content` of shape \(d,\), d = 4, but got \(2,\)"),
     ({"index": torch.arange(3)}, r"Expected `index` of shape \(N,\), N = 400, but got \(3,\)"),

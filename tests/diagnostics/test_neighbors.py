@@ -83,7 +83,7 @@ def test_bad_input():
         HardestNegativeDistance(bins=0)
     with pytest.raises(ValueError, match="`contrast_size` >= 2, but got 1"):
         LabelAgreement(contrast_size=1)
-    with pytest.raises(ValueError, match=r"`z` of shape \(V, N, dim\) with V >= 2 views, but got \(1, 200, 5\)"):
+    with pytest.raises(ValueError, match=r"`z` of shape \(V, N, P\) with V >= 2 views, but got \(1, 200, 5\)"):
         LabelAgreement().update(z[:1], index, label=label)
     with pytest.raises(ValueError, match=r"`label` with N rows and `index` of shape \(N,\), but got \(3,\), \(200,\)"):
         LabelAgreement().update(z, index, label=label[:3])

@@ -281,12 +281,12 @@ def test_bad_arguments(call, message):
 def test_bad_observations():
     projector = mlp()
     h, z, index = data(projector)
-    with pytest.raises(ValueError, match=r"`h` of shape \(V, N, dim\), but got \(90, 6\)"):
-        LinearRegions().update(h[0], index, projector=projector)
+    with pytest.raises(ValueError, match=r"`h` of shape .*, but got \(6,\)"):
+        LinearRegions().update(h[0, 0], index, projector=projector)
     with pytest.raises(ValueError, match=r"`h` with N rows and `index` of shape \(N,\), but got \(90, 6\), \(89,\)"):
         JacobianRank().update(h, index[1:], projector=projector)
     for one, two, name in ((h[:1], z, "h"), (h, z[:1], "z")):
-        with pytest.raises(ValueError, match=rf"`{name}` of shape \(V, N, dim\) with V >= 2 views, but got \(1, 90"):
+        with pytest.raises(ValueError, match=rf"`{name}` of shape \(V, N, \w\) with V >= 2 views, but got \(1, 90"):
             LocalUnexplainedVariance().update(one, two, index, projector=projector)
     with pytest.warns(UndefinedWarning, match="LocalUnexplainedVariance is NaN: all displacements in `h` are 0"):
         found = fed(LocalUnexplainedVariance(), torch.ones_like(h), z, index, projector).compute()

@@ -151,7 +151,7 @@ def test_weights_that_move_are_refused(metric):
         metric.compute()
 
 
-ONE_VIEW, VIEWS = torch.ones(1, 3, D), r"`h` of shape \(V, N, dim\) with V >= 2 views"
+ONE_VIEW, VIEWS = torch.ones(1, 3, D), r"`h` of shape \(V, N, D\) with V >= 2 views"
 
 
 @pytest.mark.parametrize(
