@@ -82,8 +82,8 @@ def write_sorted(folder: Path, ranks: int, path: Path) -> int:
     if any(part.kinds != parts[0].kinds for part in parts):
         raise ValueError(f"Expected the same arrays from all processes, but got {[part.kinds for part in parts]}.")
     index = np.concatenate([part.arrays["index"] for part in parts])
-    numbers, kept = np.unique(index, return_index=True)
-    _warn_of_conflicts(parts, index, numbers, kept)
+    kept = np.unique(index, return_index=True)[1]
+    _warn_of_conflicts(parts, index, kept)
     with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, (dtype, shape) in parts[0].kinds.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -113,9 +113,9 @@ def _read(folder: Path, rank: int) -> _Part:
     return _Part(kinds, arrays)
 
 
-def _warn_of_conflicts(parts: Sequence[_Part], index: np.ndarray, numbers: np.ndarray, kept: np.ndarray) -> None:
+def _warn_of_conflicts(parts: Sequence[_Part], index: np.ndarray, kept: np.ndarray) -> None:
     dropped = np.delete(np.arange(len(index)), kept)
-    first = kept[np.searchsorted(numbers, index[dropped])]
+    first = kept[np.searchsorted(index[kept], index[dropped])]
     differ = np.zeros(len(dropped), dtype=bool)
     for name in parts[0].kinds:
         arrays = [part.arrays[name] for part in parts]
