@@ -279,7 +279,7 @@ def test_a_message_of_the_parser_is_the_end_of_its_tree():
     assert of_parser(message, []) == "trainer.callbacks.Monitor.size: Expected a <class 'int'>. Got value: x."
     message = 'Parser key "trainer":\nUnable to load config "x"\n  - Parser key "trainer": Unable to load config "x"'
     assert of_parser(message, given).startswith('trainer: Unable to load config "x".')
-    assert of_parser("neither a\n  tree", given) == "neither a tree"
+    assert of_parser("neither a\n  tree", given) == "Neither a tree. See `ssl-geometry --help`."
     message = "Parser key \"model\":\n  Problem with given class_path 'nowhere.Module':\n    No module named 'nowhere'"
     assert of_parser(message, given) == "model.Module: No module named 'nowhere'."
 
