@@ -3,7 +3,6 @@
 __all__ = ["leave_out"]
 
 import copy
-import inspect
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +30,7 @@ def leave_out(
     metrics = {name: metric for name, metric in measurements.of(stage).items() if name not in known}
     silent = measurements.observer.silent
     gone = silent.keys() | {name.partition(".")[0] for name in silent} - observation.keys()
-    uncalled = [name for name in metrics if gone & _needed(measurements, name, observation)]
+    uncalled = [name for name in metrics if gone & measurements.needed(name, observation)]
     rest = [name for name in metrics if name not in uncalled] if _has_one_view(observation) else []
     one_view = [name for name in rest if _needs_two_views(measurements, name, observation)]
     said = [f"{measurements.owner.title}, stage {stage!r}:"]
@@ -57,13 +56,6 @@ def _hint(measurements: "Measurements", observation: Mapping[str, Any]) -> str:
     if taps is None or taps.view_layout != "calls" or "label" in observation:  # labels tell the number of samples
         return ""
     return " If one call has both views, say `view_layout='halves'` or 'interleaved'."
-
-
-def _needed(measurements: "Measurements", name: str, observation: Mapping[str, Any]) -> set[str]:
-    metric = measurements.diagnostics[name]
-    rename = measurements.renamed(metric, name, observation)
-    arguments = inspect.signature(metric.update).parameters.items()
-    return {rename.get(argument, argument) for argument, each in arguments if each.default is inspect.Parameter.empty}
 
 
 def _has_one_view(observation: Mapping[str, Any]) -> bool:

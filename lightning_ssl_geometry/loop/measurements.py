@@ -121,13 +121,15 @@ class Measurements:
         unfit = standard_diagnostics().keys() - standard_diagnostics(known).keys() if self._standard else set()
         lacking = _OBSERVED - set(observed) if self._standard and observed is not None else set()
         wanted = [name for name in self.diagnostics if name not in unfit]
-        names = [name for name in wanted if not lacking & self._needed(name)]
+        names = [name for name in wanted if not lacking & self.needed(name, {})]
         for stage, metrics in self._metrics.items():
             self._metrics[stage] = {name: metrics.get(name) or copy.deepcopy(self.diagnostics[name]) for name in names}
 
-    def _needed(self, name: str) -> set[str]:
-        rename = self.rename.get(name, {})
-        return {rename.get(argument, argument) for argument in _required(self.diagnostics[name])}
+    def needed(self, name: str, observation: Mapping[str, Any]) -> set[str]:
+        """Return the names of the tensors and modules without which a diagnostic cannot be updated."""
+        metric = self.diagnostics[name]
+        rename = self.renamed(metric, name, observation)
+        return {rename.get(argument, argument) for argument in _required(metric)}
 
     def forget(self) -> None:
         """Forget the state of all diagnostics."""
