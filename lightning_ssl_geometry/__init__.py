@@ -19,7 +19,7 @@ _ROOMS = (
     "losses",
     "diagnostics",
     "callbacks",
-    "loop",
+    "measuring",
     "data",
     "views",
     "nn",

@@ -6,8 +6,8 @@ from lightning_ssl_geometry import diagnose as diagnose
 from lightning_ssl_geometry import diagnostics as diagnostics
 from lightning_ssl_geometry import functional as functional
 from lightning_ssl_geometry import loggers as loggers
-from lightning_ssl_geometry import loop as loop
 from lightning_ssl_geometry import losses as losses
+from lightning_ssl_geometry import measuring as measuring
 from lightning_ssl_geometry import methods as methods
 from lightning_ssl_geometry import nn as nn
 from lightning_ssl_geometry import plots as plots
@@ -21,8 +21,8 @@ from lightning_ssl_geometry.diagnose import folder_of_images as folder_of_images
 from lightning_ssl_geometry.diagnose import load_weights as load_weights
 from lightning_ssl_geometry.diagnostics import *
 from lightning_ssl_geometry.loggers import *
-from lightning_ssl_geometry.loop import *
 from lightning_ssl_geometry.losses import *
+from lightning_ssl_geometry.measuring import *
 from lightning_ssl_geometry.methods import *
 from lightning_ssl_geometry.nn import *
 from lightning_ssl_geometry.report import comparison_figures as comparison_figures

@@ -48,10 +48,10 @@ ROOMS = {
     ),
     "observe": rooms("checks deprecation distributed introspection spelling types views"),
     "recording": rooms("diagnostics either_lightning files manifest observe precision quantity report"),
-    "loop": rooms("checks diagnostics distributed loggers manifest observe recording settings types"),
+    "measuring": rooms("checks diagnostics distributed loggers manifest observe recording settings types"),
     "callbacks": rooms(
-        "checks deprecation diagnostics distributed either_lightning files functional introspection loggers loop "
-        "manifest observe papers precision quantity recording report settings types views"
+        "checks deprecation diagnostics distributed either_lightning files functional introspection loggers "
+        "manifest measuring observe papers precision quantity recording report settings types views"
     ),
     "plots": set(),
     "report": rooms("deprecation files manifest plots quantity"),

@@ -16,10 +16,10 @@ from lightning_ssl_geometry.callbacks.run_callback import now, run_files
 from lightning_ssl_geometry.callbacks.stage import StageCallback
 from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.deprecation import by_position
-from lightning_ssl_geometry.loop.failures import OnError
-from lightning_ssl_geometry.loop.filling import Filling
-from lightning_ssl_geometry.loop.measurements import Measurements, refuse_misspelt
-from lightning_ssl_geometry.loop.readout import Seen
+from lightning_ssl_geometry.measuring.failures import OnError
+from lightning_ssl_geometry.measuring.filling import Filling
+from lightning_ssl_geometry.measuring.measurements import Measurements, refuse_misspelt
+from lightning_ssl_geometry.measuring.readout import Seen
 from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer, one_host
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed

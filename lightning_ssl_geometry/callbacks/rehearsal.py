@@ -22,7 +22,7 @@ from lightning_ssl_geometry.callbacks.loaders import (
 from lightning_ssl_geometry.callbacks.loops import Step
 from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.run_callback import now
-from lightning_ssl_geometry.loop.failures import DiagnosticError
+from lightning_ssl_geometry.measuring.failures import DiagnosticError
 from lightning_ssl_geometry.observe.host import NotFiniteError
 from lightning_ssl_geometry.observe.undisturbed import random_state_kept, undisturbed
 

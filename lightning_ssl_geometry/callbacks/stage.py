@@ -11,7 +11,7 @@ from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, St
 from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.rehearsal import Rehearsal
 from lightning_ssl_geometry.callbacks.run_callback import now, starts_anew
-from lightning_ssl_geometry.loop.failures import Failures, OnError
+from lightning_ssl_geometry.measuring.failures import Failures, OnError
 from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 

@@ -15,7 +15,7 @@ from lightning_ssl_geometry.observe.feed import feed
 from lightning_ssl_geometry.types import SAMPLE_AXIS
 
 if TYPE_CHECKING:
-    from lightning_ssl_geometry.loop.measurements import Measurements
+    from lightning_ssl_geometry.measuring.measurements import Measurements
 
 
 def leave_out(

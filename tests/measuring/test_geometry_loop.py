@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, Host, RunReport
 from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LabelAgreement, Uniformity
-from lightning_ssl_geometry.loop import GeometryLoop
+from lightning_ssl_geometry.measuring import GeometryLoop
 
 TAPS = {"h": "trunk", "z": "head", "projector": "head"}
 SETTINGS = {"taps": TAPS, "batch_keys": {"label": 2, "views": [0, 1]}, "every_n_steps": 1}

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.loop.failures import Failures
+from lightning_ssl_geometry.measuring.failures import Failures
 from lightning_ssl_geometry.observe.feed import by_key
 from lightning_ssl_geometry.observe.moment import Moment
 

@@ -15,11 +15,11 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import one_of
-from lightning_ssl_geometry.loop.failures import Failures, OnError
-from lightning_ssl_geometry.loop.filling import Filling
-from lightning_ssl_geometry.loop.measurements import Measurements, refuse_misspelt
-from lightning_ssl_geometry.loop.run_folder import RunFolder
 from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.measuring.failures import Failures, OnError
+from lightning_ssl_geometry.measuring.filling import Filling
+from lightning_ssl_geometry.measuring.measurements import Measurements, refuse_misspelt
+from lightning_ssl_geometry.measuring.run_folder import RunFolder
 from lightning_ssl_geometry.observe.feed import space_in
 from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer, one_host
 from lightning_ssl_geometry.observe.moment import Moment

@@ -21,10 +21,10 @@ from lightning_ssl_geometry.diagnostics.standard import (
     tower_diagnostics,
     tower_rename,
 )
-from lightning_ssl_geometry.loop.failures import Failures, diagnostic_named
-from lightning_ssl_geometry.loop.left_out import leave_out
-from lightning_ssl_geometry.loop.readout import Readout, Seen
 from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.measuring.failures import Failures, diagnostic_named
+from lightning_ssl_geometry.measuring.left_out import leave_out
+from lightning_ssl_geometry.measuring.readout import Readout, Seen
 from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_in, space_of
 from lightning_ssl_geometry.observe.host import Observer

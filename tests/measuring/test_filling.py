@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.diagnostics import EffectiveRank
-from lightning_ssl_geometry.loop.filling import Filling
+from lightning_ssl_geometry.measuring.filling import Filling
 
 
 def observed(batches, rows, width, every_n_steps=None, known=True):
