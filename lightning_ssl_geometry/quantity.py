@@ -6,6 +6,7 @@ single result is "".
 """
 
 __all__ = [
+    "CHANCE",
     "CLASSIFIER_ACCURACY",
     "CLASSIFIER_LOSS",
     "POLICY_ENTROPY",
@@ -52,6 +53,7 @@ _OF_LOGARITHMS = ("spectrum", "spectra", "profile", "histogram", "quantiles")
 SECTIONS = {  # the order of a page
     "learning": "Is it learning?",
     "probes": "Probes",
+    "bound": "InfoNCE and its bound",
     "ranks": "Ranks and dimensions",
     "spectra": "Spectra",
     "layers": "Layer by layer",
@@ -151,6 +153,8 @@ class Quantity:
         null: Key of another result: the value that this result has for data without structure.
         invariances: Transformations of the observed vectors that do not change the value.
         comparable: Settings in which models may differ while their values remain comparable.
+        comparable_at: Key of another result. Two values can be compared only where this result is equal, such as the
+            number of negatives of InfoNCE. Values that cannot be compared have figures of their own.
         better: Whether "low" or "high" values are better. None: neither.
         percent: Whether to show the value in percent.
         chart: Axes shared with other results. None: axes of its own.
@@ -182,6 +186,7 @@ class Quantity:
     null: str = ""
     invariances: tuple[Invariance, ...] = ()
     comparable: tuple[Knob, ...] = ()
+    comparable_at: str = ""
     better: Literal["low", "high"] | None = None
     percent: bool = False
     chart: Chart | None = None
@@ -286,6 +291,16 @@ CLASSIFIER_ACCURACY = Quantity(
     percent=True,
     chart=PROBES,
     headline=True,
+)
+CHANCE = Quantity(
+    title="Chance",
+    text="Accuracy of always naming the most frequent class of the validation set.",
+    unit="accuracy",
+    bounds=(0.0, 1.0),
+    percent=True,
+    chart=PROBES,
+    label="chance",
+    baseline=True,
 )
 CLASSIFIER_LOSS = Quantity(
     title="Loss",

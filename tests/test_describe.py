@@ -161,13 +161,13 @@ def test_a_log_is_described_by_its_class(capsys, name, owner):
 def test_a_log_is_described_alone_and_the_others_of_its_class_are_named(capsys):
     _, heading, result, others = described(capsys, "val/bound_upper").split("\n\n")
     assert heading == "UpperBound"
-    assert result.startswith("Upper bound (Is it learning?)\n  logged as: <stage>/bound_upper\n")
+    assert result.startswith("Upper bound (InfoNCE and its bound)\n  logged as: <stage>/bound_upper\n")
     assert " ".join(others.split()) == (
         "Others of UpperBound: bound_info_nce, bound_entropy_form, bound_invariance, bound_repulsion, "
-        "bound_expectation, bound_entropy."
+        "bound_expectation, bound_entropy, bound_temperature, bound_negatives."
     )
     assert result in described(capsys, "UpperBound")
-    assert described(capsys, "UpperBound").count("logged as: ") == 7
+    assert described(capsys, "UpperBound").count("logged as: ") == 9
 
 
 STANDARD = standard_diagnostics() | diagnosis_diagnostics(nn.Linear(1, 1), labels=True)

@@ -6,6 +6,7 @@ import copy
 import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Unpack
 
 import lightning as L
@@ -26,7 +27,7 @@ from lightning_ssl_geometry.observe.batch_keys import class_numbers
 from lightning_ssl_geometry.observe.host import Host, Observer, TapSettings, one_host
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
-from lightning_ssl_geometry.quantity import CLASSIFIER_ACCURACY, Quantity
+from lightning_ssl_geometry.quantity import CHANCE, CLASSIFIER_ACCURACY, Quantity
 from lightning_ssl_geometry.recording.names import check_name
 from lightning_ssl_geometry.settings import passed_on
 
@@ -46,6 +47,8 @@ class Probe(StageCallback):
 
     If the module has no `validation_step`, the probe passes the validation set through the module after each epoch.
 
+    The accuracy of always naming the most frequent class is logged beside it, as `val/{name}_chance`.
+
     Args:
         name: The accuracy is logged as `val/{name}_accuracy`.
         num_classes: Number of classes. None: the DataModule's `num_classes`.
@@ -60,11 +63,16 @@ class Probe(StageCallback):
     """
 
     section: ClassVar[str] = "probes"
-    quantities: ClassVar[dict[str, Quantity]] = {"accuracy": CLASSIFIER_ACCURACY}  # the keys of `{name}_{key}`
+    quantities: ClassVar[dict[str, Quantity]] = {  # the keys of `{name}_{key}`
+        "accuracy": replace(CLASSIFIER_ACCURACY, null="chance"),
+        "chance": CHANCE,
+    }
 
     default_name: str
     looks_itself = True
-    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"val": ("accuracy",)}  # stage -> keys of `{name}_{key}`
+    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "val": ("accuracy", "chance")
+    }  # stage -> keys of `{name}_{key}`
 
     @passed_on
     def __init__(
@@ -88,6 +96,7 @@ class Probe(StageCallback):
         self._classes = num_classes or 0
         self._accuracy: MulticlassAccuracy | None = None
         self._finite = torch.tensor(True)
+        self._counts = torch.zeros(0, dtype=torch.int64)  # scored samples of each class
         self._left_out = torch.tensor(0)
 
     @property
@@ -127,6 +136,7 @@ class Probe(StageCallback):
             assert self._accuracy is not None
             self._accuracy.to(pl_module.device).reset()
             self._finite = torch.tensor(True, device=pl_module.device)
+            self._counts = torch.zeros(self._classes, dtype=torch.int64, device=pl_module.device)
         else:
             self._left_out = torch.tensor(0, device=pl_module.device)
 
@@ -158,6 +168,9 @@ class Probe(StageCallback):
             pl_module.log(
                 f"val/{self.name}_accuracy", accuracy * (torch.nan if broken else 1.0), prog_bar=True, batch_size=1
             )
+            if "chance" in self.scalars.get("val", ()):
+                counts = distributed.all_reduce_sum(self._counts).float()
+                pl_module.log(f"val/{self.name}_chance", counts.max() / counts.sum(), batch_size=1)
         self._accuracy.reset()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -188,6 +201,7 @@ class Probe(StageCallback):
         with torch.inference_mode():
             self._finite = self._finite & torch.isfinite(h).all()
             self._accuracy.update(self._predict(h), label)
+            self._counts = self._counts + label.bincount(minlength=self._classes)
 
     def _labelled(self, observation: dict[str, Any], check: bool) -> tuple[Tensor, Tensor]:
         missing = [name for name in ("h", "label") if name not in observation]

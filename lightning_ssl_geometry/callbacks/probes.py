@@ -19,7 +19,7 @@ from lightning_ssl_geometry.checks import at_least, positive
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.knn import knn_predict
 from lightning_ssl_geometry.papers import SIMCLR, WU
-from lightning_ssl_geometry.quantity import CLASSIFIER_ACCURACY, CLASSIFIER_LOSS, Quantity
+from lightning_ssl_geometry.quantity import CHANCE, CLASSIFIER_LOSS, Quantity
 from lightning_ssl_geometry.settings import passed_on
 
 
@@ -41,7 +41,7 @@ class LinearProbe(Probe):
 
     quantities: ClassVar[dict[str, Quantity]] = {
         "accuracy": replace(
-            CLASSIFIER_ACCURACY,
+            Probe.quantities["accuracy"],
             title="Linear probe",
             text="Accuracy of a linear classifier that is trained on h beside the network. It has no effect on the "
             "network.",
@@ -50,6 +50,7 @@ class LinearProbe(Probe):
             paper=SIMCLR,
             label="linear",
         ),
+        "chance": CHANCE,
         "loss": replace(
             CLASSIFIER_LOSS,
             title="Loss of the linear probe",
@@ -58,7 +59,7 @@ class LinearProbe(Probe):
     }
 
     default_name = "linear_probe"
-    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"train": ("loss",), "val": ("accuracy",)}
+    scalars: ClassVar[Mapping[str, tuple[str, ...]]] = {"train": ("loss",), "val": ("accuracy", "chance")}
 
     @by_position("taps", "view_layout", "batch_keys", "name", "on_error")
     @passed_on
@@ -160,14 +161,15 @@ class KNNProbe(Probe):
 
     quantities: ClassVar[dict[str, Quantity]] = {
         "accuracy": replace(
-            CLASSIFIER_ACCURACY,
+            Probe.quantities["accuracy"],
             title="kNN",
             text="Accuracy of a vote among the nearest neighbours in h. Nothing is trained for it.",
             low="Near chance: which samples are neighbours has little to do with the classes.",
             high="Neighbours are of the same class.",
             paper=WU,
             label="kNN",
-        )
+        ),
+        "chance": CHANCE,
     }
 
     default_name = "knn_probe"

@@ -11,6 +11,7 @@ import lightning as L
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import rank_zero_warn
 
+from lightning_ssl_geometry.callbacks.objective import Objective
 from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, keep_table, now, run_files
 from lightning_ssl_geometry.checks import one_of
@@ -28,6 +29,8 @@ class RunReport(RunCallback):
     again when it ends, fails or is interrupted. The report is the page `report.html` in the run's folder, made from the
     table `metrics.csv` of Lightning's CSVLogger. If the Trainer has other loggers only, RunReport adds a
     :class:`lightning_ssl_geometry.loggers.ResumableCSVLogger` that writes to the folder of the first.
+    The entry `objective` names the log of the loss that `training_step` returns, with which the page begins. If the
+    module does not log its loss, RunReport logs the mean of each epoch as `train/objective`.
     `ssl-geometry report RUN` writes the same page. `Trainer.validate` and `Trainer.test` add their results to the page,
     after a fit or with a checkpoint of the run in this folder. Only rank 0 writes.
 
@@ -63,11 +66,13 @@ class RunReport(RunCallback):
         self._record: RunRecord | None = None
         self._ended = False
         self._from_step = 0
+        self._objective = Objective()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         keep_table(trainer)
         self._ended = False
+        self._objective = Objective()
         self._from_step = trainer.global_step
         put_in_order(trainer, self)
 
@@ -80,6 +85,19 @@ class RunReport(RunCallback):
         super().on_train_start(trainer, pl_module)  # before that, the owner of the files is not known
         if self.kind == "fit" and trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        super().on_train_batch_end(trainer, pl_module, outputs, batch=batch, batch_idx=batch_idx)
+        self._objective.see(outputs, trainer.accumulate_grad_batches)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_train_epoch_end(trainer, pl_module)
+        before = self._objective.name
+        self._objective.end_epoch(trainer, pl_module)
+        if before is None and self._objective.is_own:
+            self.declare(self._objective.meanings())
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_fit_end(trainer, pl_module)
@@ -145,7 +163,7 @@ class RunReport(RunCallback):
                 logger.save()
         record, self._record, self._ended = self._record, None, True  # a later failure does not belong to this run
         assert record is not None
-        record.entries |= self.about
+        record.entries |= self.about | ({"objective": self._objective.name} if self._objective.name else {})
         record.end(status, self._done(trainer), error)
         if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._show(trainer, record, status)

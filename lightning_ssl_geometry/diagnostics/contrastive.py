@@ -5,6 +5,7 @@ __all__ = ["UpperBound"]
 from functools import partial
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import positive
@@ -17,7 +18,8 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _quantity = partial(Quantity, paper=COSENTINO, invariances=("rotation", "scale", "permutation"))
 _BOUND = Chart("upper_bound", "InfoNCE and its upper bound", "nats")
-_loss = partial(_quantity, better="low", chart=_BOUND)
+_SIZES = "Temperature {temperature}, {negatives:.0f} negatives for each anchor."
+_loss = partial(_quantity, better="low", chart=_BOUND, comparable_at="negatives")
 _TERMS = Chart("bound_terms", "Terms of InfoNCE and its bound", "cosine")
 _cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)
 
@@ -35,6 +37,7 @@ class UpperBound(SampledEmbeddings):
     - `expectation` in [-1, 1]: weighted mean of the cosines between a sample and its negatives.
     - `entropy` in [0, log(2(n - 1))]: entropy of the weights in `expectation`.
     - `entropy_form`: (invariance + expectation) / temperature + entropy, which equals `info_nce`.
+    - `temperature`, and `negatives` = 2(n - 1) for each anchor: the settings that the other values depend on.
 
     All results are NaN if all embeddings are 0 or one is not finite. Memory: O(contrast_size P). `compute` costs
     O(contrast_size^2 P).
@@ -45,7 +48,7 @@ class UpperBound(SampledEmbeddings):
         seed: Determines which samples are kept.
     """
 
-    section = "learning"
+    section = "bound"
     quantities: ClassVar[dict[str, Quantity]] = {
         "info_nce": _loss(
             title="InfoNCE",
@@ -55,6 +58,7 @@ class UpperBound(SampledEmbeddings):
             high="Near log(2(N - 1)) and above: samples are not told apart.",
             where="Eq. 1",
             label="InfoNCE",
+            remark=_SIZES,
         ),
         "upper": _loss(
             title="Upper bound",
@@ -109,7 +113,20 @@ class UpperBound(SampledEmbeddings):
             high="Up to log(2(N - 1)): the loss looks at all negatives alike, as the upper bound supposes.",
             where="Prop. C.1",
             bounds=(0, None),
+            comparable_at="negatives",
             chart=Chart("bound_entropy", "Entropy of the negatives", "nats"),
+            remark=_SIZES,
+        ),
+        "temperature": Quantity(
+            title="Temperature of the bound",
+            text="The temperature at which the diagnostic computes InfoNCE and its bound. It is a setting of the "
+            "diagnostic.",
+            shown=False,
+        ),
+        "negatives": Quantity(
+            title="Negatives of an anchor",
+            text="The number of negatives that each anchor of the diagnostic is compared with: 2(N - 1) for N samples.",
+            shown=False,
         ),
     }
 
@@ -124,6 +141,7 @@ class UpperBound(SampledEmbeddings):
         z = directions(self, self.pairs())
         invariance, repulsion, upper = info_nce_upper_bound(z[0], z[1], self.temperature)
         _, expectation, entropy = info_nce_entropy(z[0], z[1], self.temperature)
+        settings = z.new_tensor([self.temperature, 2 * (z.shape[1] - 1)]).where(z.isfinite().all(), torch.nan)
         return {
             "info_nce": info_nce(z[0], z[1], self.temperature, positive_in_denominator=False, symmetric=False),
             "upper": upper,
@@ -132,4 +150,6 @@ class UpperBound(SampledEmbeddings):
             "repulsion": repulsion,
             "expectation": expectation,
             "entropy": entropy,
+            "temperature": settings[0],
+            "negatives": settings[1],
         }

@@ -1,6 +1,15 @@
 """Accuracies of linear classifiers: on pixels, and on the untrained and the trained network."""
 
-__all__ = ["evaluated", "evaluation_groups", "evaluation_panel", "feature_name", "is_chosen", "shown_accuracy", "sizes"]
+__all__ = [
+    "evaluated",
+    "evaluation_groups",
+    "evaluation_panel",
+    "feature_name",
+    "guessed",
+    "is_chosen",
+    "shown_accuracy",
+    "sizes",
+]
 
 from collections.abc import Sequence
 
@@ -99,7 +108,13 @@ def sizes(run: Run) -> str:
     said += [f"dimensions: {', '.join(dims)}"] if dims else []
     splits = dict.fromkeys(row.details["split"] for row in run.evaluations if "split" in row.details)
     on = f"Accuracy on the split {' and '.join(splits)}" if splits else "Accuracy; the split was not recorded"
-    return f"{'; '.join([on, *said])}."
+    return f"{'; '.join([on, *said, *filter(None, [guessed(run)])])}."
+
+
+def guessed(run: Run) -> str:
+    """Return the accuracy of a guess among the classes of a run's data, in words, or "" if they are unknown."""
+    classes = run.info.get("classes")
+    return f"chance {percent(1 / classes)}" if isinstance(classes, int) and classes > 1 else ""
 
 
 def _of_one(run: Run) -> dict[str, list[Dot]]:

@@ -23,13 +23,16 @@ from lightning_ssl_geometry.report.members import (
     logged,
     members,
     printable,
+    size_behind,
     space_name,
     split,
+    stage_order,
 )
 from lightning_ssl_geometry.report.run import Run
 
 _OTHER, _LEARNING = "other", "learning"
-_OBJECTIVE = re.compile("loss|objective|criterion", re.IGNORECASE)
+_LOSS = re.compile("loss|objective|criterion", re.IGNORECASE)
+_DESCENDED = "The loss that training descends, as the model's own code computes it."
 _PERCENT = "percent"  # the end of the name of a figure whose chart has quantities of another scale too
 Figured = Kind | Literal["layers"]
 _ONE_FIGURE: tuple[Figured, ...] = ("line", "path", "images", "points", "layers")  # whatever the spaces
@@ -130,6 +133,7 @@ def plans(view: View) -> dict[str, list[Plan]]:
             section = section_of(member, view.runs)
             gathered.setdefault(section, {}).setdefault(_figure_key(member, view), []).append(member)
     found = {name: [plan for each in held.items() for plan in _plans(*each, view)] for name, held in gathered.items()}
+    found[_LEARNING].sort(key=lambda plan: not any(is_objective(member, view.runs) for member in plan.members))
     return {section: kept for section, kept in found.items() if kept}
 
 
@@ -147,7 +151,17 @@ def section_of(member: Member, runs: Sequence[Run]) -> str:
         return member.declared.section or _OTHER
     if member.base.startswith(LAYERS):
         return LAYERS.rstrip("/")
-    return _LEARNING if _OBJECTIVE.search(member.base) and is_scalar(member, runs) else _OTHER
+    is_loss = is_objective(member, runs) or (_LOSS.search(member.base) and is_scalar(member, runs))
+    return _LEARNING if is_loss else _OTHER
+
+
+def is_objective(member: Member, runs: Sequence[Run]) -> bool:
+    """Whether training descends this value in one of the runs, as `run.json` says."""
+    for place, held in member.names.items():
+        objective = runs[place].info.get("objective")
+        if isinstance(objective, str) and not {objective, f"{objective}_epoch"}.isdisjoint(held.values()):
+            return True
+    return False
 
 
 def _figure_key(member: Member, view: View) -> tuple[str, ...]:
@@ -192,9 +206,33 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
         return [_one((_own_name(each[0]),), each, kind, title=title, view=view) for title, each in titled.items()]
     first = _subjects(members)[0].quantity
     title = first.chart.title if first.chart else first.title
-    return [
-        _one(figure[1:], members, kind, title=f"{title}, in percent" if figure[-1] == _PERCENT else title, view=view)
-    ]
+    titled_by_scale = f"{title}, in percent" if figure[-1] == _PERCENT else title
+    return _comparable(_one(figure[1:], members, kind, title=titled_by_scale, view=view), view)
+
+
+def _comparable(plan: Plan, view: View) -> list[Plan]:
+    # stages whose values may not be compared have figures of their own
+    if not view.alone:
+        return [plan]
+    apart: dict[float | None, dict[str, None]] = {}
+    for member in plan.drawn:
+        for stage, name in member.names[0].items():
+            apart.setdefault(size_behind(view.runs[0], member, name), {})[stage] = None
+    if len(apart) < 2:
+        return [plan]
+    return [_of_stages(plan, sorted(stages, key=stage_order)) for stages in apart.values()]
+
+
+def _of_stages(plan: Plan, stages: Sequence[str]) -> Plan:
+    kept = [replace(each, names={0: {stage: each.names[0][stage] for stage in stages if stage in each.names[0]}})
+            for each in plan.members]  # fmt: skip
+    named = ", ".join(stages)
+    return replace(
+        plan,
+        name="_".join([plan.name, *stages]),
+        title=f"{plan.title}, {named}",
+        members=tuple(each for each in kept if each.names[0]),
+    )
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:
@@ -223,7 +261,9 @@ def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, titl
     named = ", ".join(filter(None, apart))
     whole = f"{first.quantity.title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
     shares_axes = chart is not None and kind != "layers" and not (first.kind == "path" != kind)
-    remark = " ".join(filter(None, [chart.remark if chart and shares_axes else "", *_cautions(members, view)]))
+    objective = any(not member.declared and is_objective(member, view.runs) for member in members)
+    said = [chart.remark if chart and shares_axes else "", _DESCENDED if objective else ""]
+    remark = " ".join(filter(None, [*said, *_cautions(members, view)]))
     name, unit = "_".join(filter(None, figure)), printable(_unit(members, kind), 40)
     return Plan(name, printable(whole, 100), unit, kind=kind, members=tuple(members), remark=remark)
 

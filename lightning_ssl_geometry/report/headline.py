@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_ssl_geometry.quantity import SECTIONS
-from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, is_chosen, shown_accuracy
+from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, guessed, is_chosen, shown_accuracy
 from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.members import Member, members, series_of
@@ -143,7 +143,7 @@ def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str
     """Return the name and value that a quantity has for data without structure, or "" if the run did not log them."""
     known = member.declared
     if known is None or not known.quantity.null:
-        return ""
+        return guessed(run) if known is not None and known.quantity.unit == "accuracy" else ""
     stem = name.removesuffix(f"_{known.key}") if known.key else name
     null = f"{stem}_{known.quantity.null}"
     series, declared = run.scalars.get(null), run.declared.get(null)

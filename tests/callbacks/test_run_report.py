@@ -293,8 +293,12 @@ def test_an_error_of_another_kind_in_the_report_does_not_hide_the_first(tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
+@pytest.mark.filterwarnings("ignore:`training_step` returned `None`")
 def test_a_fit_that_logged_nothing_ends_with_a_warning_and_not_an_error(tmp_path):
     class Silent(PlainHost):
+        def training_step(self, batch, batch_idx):
+            pass
+
         def validation_step(self, batch, batch_idx):
             pass
 

@@ -60,7 +60,7 @@ OF_ONE_POINT = {
     "Stationarity": {"tangential": 0.0},  # all points at one spot are stationary
     "MeanCorrelationCoefficient": 0.0,  # what is constant correlates with nothing
     "LinearRegions": {"visited": 1.0, "fraction": 1 / 60},
-    "UpperBound": {"invariance": -1.0, "repulsion": 1.0, "expectation": 1.0}
+    "UpperBound": {"invariance": -1.0, "repulsion": 1.0, "expectation": 1.0, "temperature": 0.5, "negatives": 2.0 * 59}
     | dict.fromkeys(("info_nce", "upper", "entropy_form", "entropy"), math.log(2 * 59)),
     "LossTerms": {"align": -1.0, "uniform": math.log(59) + 1, "total": math.log(59)},
 }
