@@ -15,7 +15,9 @@ from pretended import PLACE, PretendedDevice, pretended
 
 from lightning_ssl_geometry import precision
 from lightning_ssl_geometry.diagnostics import Alignment
-from lightning_ssl_geometry.views import SignalViews, VectorViews
+from lightning_ssl_geometry.functional import clusteredness, silhouette
+from lightning_ssl_geometry.losses import InfoNCELoss
+from lightning_ssl_geometry.views import GroupViews, SignalViews, VectorViews
 
 
 def on_cpu(autocast, place, **settings):
@@ -96,6 +98,36 @@ def test_views_have_their_values_on_a_device_without_float64(kind, apple):
     for found, expected in zip(views(x.to(apple), index), views(x, index), strict=True):
         assert found.device == apple
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("action", ["translation", "rotation", "scale"])
+def test_group_views_have_their_values_on_a_device_without_float64(action, apple):
+    views = GroupViews(action, seed=3)
+    image, index = torch.rand(5, 3, 8, 8), torch.arange(5)
+    normalize = (torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.2, 0.3]))
+    expected = views(image, index, 1, *normalize)
+    for found, each in zip(views(image.to(apple), index.to(apple), 1, *pretended(normalize)), expected, strict=True):
+        assert found.device == apple
+        torch.testing.assert_close(found.cpu(), each, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [torch.tensor(0.3), torch.linspace(0.2, 0.9, 4)], ids=["one", "each"])
+@pytest.mark.parametrize("mode", ["distance", "feature"])
+def test_info_nce_takes_a_temperature_on_a_device_without_float64(temperature, mode, apple):
+    settings = {"form": "RUSAK", "normalize": False, "similarity": "distance", "mode": mode}
+    z1, z2 = torch.randn(2, 12, 4)
+    expected = InfoNCELoss(temperature.double(), **settings)(z1.double(), z2.double())
+    found = InfoNCELoss(temperature.to(apple), **settings)(z1.to(apple), z2.to(apple))
+    assert found.device == apple
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_a_silhouette_has_its_value_on_a_device_without_float64(apple):
+    z, label = torch.randn(12, 3), torch.arange(12) % 3
+    expected = silhouette(z.double(), label)
+    assert silhouette(z.to(apple), label.to(apple)).item() == pytest.approx(expected.item(), abs=1e-6)
+    found, wanted = clusteredness(z.to(apple), label.to(apple), n_init=2), clusteredness(z.double(), label, n_init=2)
+    torch.testing.assert_close(torch.stack(found).cpu(), torch.stack(wanted), rtol=1e-6, atol=1e-6)
 
 
 def test_the_pretended_device_refuses_what_such_a_device_refuses(apple):

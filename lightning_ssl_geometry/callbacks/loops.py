@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import lightning as L
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback
 from lightning_ssl_geometry.observe.padding import without_repeats
@@ -35,8 +36,11 @@ class EvaluationCallback(RunCallback, ABC):
 
     A stage is "val" or "test". :meth:`begin_pass` is called at the start of each stage. The other methods are called if
     :meth:`watches` is true for the stage. :meth:`open` is called before each step, :meth:`take` after each step, and
-    :meth:`end` after the last step.
+    :meth:`end` after the last step. Of several dataloaders of a stage, only the first is observed, as in the stage
+    "probe". One warning says so.
     """
+
+    _told_of_others = False
 
     @abstractmethod
     def watches(self, stage: str) -> bool:
@@ -66,11 +70,15 @@ class EvaluationCallback(RunCallback, ABC):
     def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.begin_pass("test", trainer, pl_module)
 
-    def on_validation_batch_start(self, trainer: L.Trainer, *_: Any, **__: Any) -> None:
-        self._open("val")
+    def on_validation_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self._open("val", dataloader_idx)
 
-    def on_test_batch_start(self, trainer: L.Trainer, *_: Any, **__: Any) -> None:
-        self._open("test")
+    def on_test_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self._open("test", dataloader_idx)
 
     def on_validation_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any
@@ -94,14 +102,24 @@ class EvaluationCallback(RunCallback, ABC):
         if self.watches(stage):
             self.end(stage, trainer, pl_module)
 
-    def _open(self, stage: Stage) -> None:
-        if self.watches(stage):
+    def _open(self, stage: Stage, dataloader_idx: int) -> None:
+        if self.watches(stage) and dataloader_idx == 0:
             self.open()
 
     def _take(self, stage: Stage, trainer: L.Trainer, taken: Step) -> None:
         loaders = trainer.test_dataloaders if stage == "test" else trainer.val_dataloaders
         step = taken._replace(loaders=loaders)
-        if trainer.sanity_checking:
+        if step.dataloader_idx > 0:
+            self._tell_of_others(stage)
+        elif trainer.sanity_checking:
             self.take_sanity_check(trainer, step)
         elif self.watches(stage):
             self.take(stage, trainer, step)
+
+    def _tell_of_others(self, stage: Stage) -> None:
+        if self.watches(stage) and not self._told_of_others:
+            self._told_of_others = True
+            rank_zero_warn(
+                f"{type(self).__name__}, stage {stage!r}: only the first of several dataloaders is observed. Put "
+                "another one first, or pass it alone to `Trainer.validate` or `Trainer.test`."
+            )

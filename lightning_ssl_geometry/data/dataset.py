@@ -20,7 +20,7 @@ from lightning_ssl_geometry.data.parts import Parts, PartsDataModule
 from lightning_ssl_geometry.data.samples import Kind
 from lightning_ssl_geometry.settings import passed_on
 
-_PROBES = 16
+_COMPARED, _READ_TWICE = 1024, 16  # samples of each set, evenly spaced
 _VAL_NAMES = ("validation", "val", "valid")
 
 
@@ -33,9 +33,10 @@ class DatasetDataModule(PartsDataModule):
 
     All samples are decoded once, before the training. So transforms of the data set must not be random: views are made
     later, on the training device. With `cache`, the decoded samples are saved in a file, which is memory-mapped during
-    a run. The file is written again if the arguments, the number of samples, the fingerprint of a Hugging Face data
-    set, or the content of one of 16 samples of each set have changed. If only other samples of another data set have
-    changed, delete the file or name another one.
+    a run. The file is written again if the arguments, the number of samples, or the fingerprint of a Hugging Face data
+    set have changed. The content of the samples is compared, too: of all samples of a set with up to 1,024, and of
+    1,024 evenly spaced samples of a larger set. Each run decodes these samples again. A change of other samples of a
+    larger set without a fingerprint is not seen: then delete the file or name another one.
 
     Args:
         train: The training samples. A Hugging Face `DatasetDict` can have the splits "train", "validation" and "test".
@@ -144,7 +145,8 @@ class DatasetDataModule(PartsDataModule):
         found: dict[str, Tensor] = {}
         shown = self.progress and getattr(rank_zero_only, "rank", 0) == 0
         for name, dataset in self._datasets.items():
-            if _digest(dataset, decoder, name) != _digest(dataset, decoder, name):
+            first, second = (_digest(dataset, decoder, name, most=_READ_TWICE) for _ in range(2))
+            if first != second:
                 raise ValueError(
                     f"Expected a sample of `{name}` to be equal each time it is read, as it is decoded only once, but "
                     "it differs. Leave random transforms to `views`."
@@ -155,7 +157,11 @@ class DatasetDataModule(PartsDataModule):
 
     def _identity(self, decoder: Decoder) -> str:
         shown = {
-            name: [len(dataset), str(getattr(dataset, "_fingerprint", "")), _digest(dataset, decoder, name)]
+            name: [
+                len(dataset),
+                str(getattr(dataset, "_fingerprint", "")),
+                _digest(dataset, decoder, name, most=_COMPARED),
+            ]
             for name, dataset in self._datasets.items()
         }
         return key_of(decoder._asdict(), shown)
@@ -196,10 +202,10 @@ def _opened(given: Any, name: str) -> Any:
     return load_from_disk(str(given))
 
 
-def _digest(dataset: Any, decoder: Decoder, name: str) -> str:
+def _digest(dataset: Any, decoder: Decoder, name: str, *, most: int) -> str:
     content = hashlib.sha256()
     last = len(dataset) - 1
-    for place in torch.linspace(0, last, min(len(dataset), _PROBES), dtype=torch.float64).long().tolist():
+    for place in torch.linspace(0, last, min(len(dataset), most), dtype=torch.float64).long().tolist():
         array, label = decoder(dataset[place], f"{name}[{place}]")
         content.update(f"{tuple(array.shape)} {array.dtype} {label};".encode())
         content.update(array.contiguous().numpy().tobytes())

@@ -14,6 +14,10 @@ from lightning_ssl_geometry.checks import finite
 Kind = Literal["image", "vector", "signal"]
 Array = str | Path | np.ndarray | Tensor
 NUMBERED = " `np.unique(label, return_inverse=True)` numbers the classes."
+_NORMALIZED = (
+    "If they are normalized, leave that out of the data set's transform, or undo it by `image * std + mean`. The "
+    "DataModule normalizes the views."
+)
 TOO_LARGE = 2**63  # for a label, which is int64
 _AXES: dict[Kind, str] = {"image": "(N, C, H, W) or (N, H, W)", "vector": "(N, D)", "signal": "(N, C, T)"}
 _KINDS: dict[int, Kind] = {2: "vector", 4: "image"}
@@ -131,7 +135,10 @@ def _pixels(values: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
     values = _numbers(values, name)
     low, high = (float(bound) for bound in values.aminmax())
     if low < 0 or high > 1:
-        raise ValueError(f"Expected `{name}` in [0, 1], as it is floating point, but got values in [{low}, {high}].")
+        remedy = "Divide them by 255." if low >= 0 and high <= 255 else _NORMALIZED
+        raise ValueError(
+            f"Expected `{name}` in [0, 1], as it is floating point, but got values in [{low}, {high}]. {remedy}"
+        )
     return values
 
 

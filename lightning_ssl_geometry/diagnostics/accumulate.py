@@ -34,13 +34,15 @@ class Moments(Diagnostic):
     """Base class of diagnostics that are computed from the second moments of the rows of a matrix h (N, D).
 
     The result does not depend on how the rows are divided into batches or ranks. A subclass calls
-    :meth:`singular_values` in `compute`. Memory: O(D^2). An update costs O(N D^2).
+    :meth:`singular_values` in `compute`. Memory: O(D^2), 8 D^2 bytes. Above 1 GiB (D = 11,585),
+    `update` raises a :class:`TooWideError` before it allocates. An update costs O(N D^2).
 
     Args:
         center: Whether to subtract the mean of the rows.
     """
 
     full_state_update = False
+    matrices: ClassVar[int] = 1  # (D, D) in the state
     rows: Tensor
     total: Tensor
     outer: Tensor
@@ -65,6 +67,7 @@ class Moments(Diagnostic):
         self._add(pair[:, 1] - pair[:, 0], rounding_eps(h.dtype) ** 2 * pair.square().sum())
 
     def _add(self, h: Tensor, rounding: Tensor | None = None) -> None:
+        self.afford(h.shape[-1], *[h.shape[-1]] * self.matrices, argument="h")
         eps, h = rounding_eps(h.dtype), in_float64(h.reshape(-1, h.shape[-1]))
         outer = h.T @ h
         if not self.outer.numel():

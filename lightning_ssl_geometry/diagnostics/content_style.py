@@ -100,6 +100,7 @@ class GradientSpectrum(Moments):
         ),
     }
 
+    matrices = 2
     change: Tensor
 
     def __init__(self, min_ratio: float = 10.0, eps: float = 1e-6) -> None:

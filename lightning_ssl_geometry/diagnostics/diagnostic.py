@@ -1,6 +1,6 @@
 """The base class of diagnostics: a Metric that says what its results mean."""
 
-__all__ = ["Diagnostic", "Standing", "preferred"]
+__all__ = ["STATE_LIMIT", "Diagnostic", "Standing", "TooWideError", "preferred"]
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +17,18 @@ from lightning_ssl_geometry.precision import keeping_float64
 from lightning_ssl_geometry.quantity import Quantity
 
 _Results = Tensor | Mapping[str, Tensor]
+STATE_LIMIT = 2**30
+"""The most bytes that the matrices (D, D) of one diagnostic may need: 1 GiB, one matrix with D = 11,585."""
+
+
+class TooWideError(ValueError):
+    """A diagnostic needs matrices (D, D) of more bytes than `STATE_LIMIT`. It is raised before they are made.
+
+    Attributes:
+        said: D and the memory that the diagnostic needs, such as "D = 65,536: 32 GiB".
+    """
+
+    said: str
 
 
 class Diagnostic(Metric):
@@ -52,6 +64,22 @@ class Diagnostic(Metric):
         """Add one float64 state per name, summed over ranks. The first update sets the size of axes of size 0."""
         for name in names:
             self.add_state(name, torch.zeros(tuple(shape), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def afford(self, dim: int, *sides: int, argument: str) -> None:
+        """Raise a :class:`TooWideError` if the state needs more than `STATE_LIMIT` bytes, before it is allocated.
+
+        `dim` is D, the width of `argument`, such as "h". `sides` are the sides of the square float64 matrices of the
+        state, one for each matrix.
+        """
+        needed = 8 * sum(side**2 for side in sides)
+        if needed > STATE_LIMIT:
+            said = f"D = {dim:,}: {needed / 2**30:.3g} GiB"
+            error = TooWideError(
+                f"Expected {type(self).__name__} to need at most {STATE_LIMIT / 2**30:.3g} GiB for matrices (D, D), "
+                f"but `{argument}` has {said}. Observe a narrower layer, such as one before the last."
+            )
+            error.said = said
+            raise error
 
     def require(self, count: Tensor | float, of: str, least: int = 1) -> None:
         """Raise a ValueError if `count` is less than `least`. `of` names the counted things, such as "samples"."""

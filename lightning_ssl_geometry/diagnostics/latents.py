@@ -155,6 +155,8 @@ class LatentR2(Diagnostic):
         network = nn.Sequential(OrderedDict(parts))
         with evaluating(network), torch.no_grad():
             features = self._features(network, image)
+        sides = [1 + h.shape[1] + latent.shape[1] for h in features.values()]
+        self.afford(max(h.shape[1] for h in features.values()), *sides, *sides, argument="layers")
         fit, z = fitted_half(self.seed, index), latent
         sums = [torch.cat([row_moments(h[half], z[half]).flatten() for h in features.values()]) for half in (fit, ~fit)]
         if not self.moments.numel():

@@ -86,6 +86,7 @@ class MeanCorrelationCoefficient(Diagnostic):
         """Add `z` (V, N, P), `latent` (V, N, d), and the bool mask `content` (d,) of content latents."""
         z, latent = first_view("z", z), first_view("latent", latent)
         check_content(latent, content, len(z))
+        self.afford(z.shape[1], 1 + z.shape[1] + latent.shape[1], argument="z")
         self._content = content
         moments = row_moments(z, latent)
         self.moments = self.moments + moments if self.moments.numel() else moments
@@ -188,6 +189,8 @@ class TemperatureOrder(Diagnostic):
         index = self.numbers.of(index, z)
         shaped("N,", {"N": len(z)}, index=index)
         shaped("P,", {"P": z.shape[1]}, temperature=temperature)
+        side = 1 + z.shape[1] + latent.shape[1]
+        self.afford(z.shape[1], side, side, argument="z")
         self._content, self._temperature = content, temperature.detach().clone()
         fit = fitted_half(self.seed, index)
         moments = torch.stack([row_moments(latent[half], z[half]) for half in (fit, ~fit)])

@@ -100,6 +100,7 @@ class NeuralCollapse(Diagnostic):
         if h.ndim not in (2, 3) or label.shape != h.shape[-2:-1]:
             shapes = f"{tuple(h.shape)}, {tuple(label.shape)}"
             raise ValueError(f"Expected `h` of shape (V, N, D) or (N, D) and `label` of shape (N,), but got {shapes}.")
+        self.afford(h.shape[-1], h.shape[-1], argument="h")
         rows = h.reshape(-1, h.shape[-1])
         classes, count, total, outer = class_moments(rows, label.repeat(len(rows) // max(len(label), 1)))
         self.classes, self.count, self.total = _merged(

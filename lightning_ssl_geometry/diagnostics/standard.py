@@ -17,6 +17,7 @@ from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank
 from lightning_ssl_geometry.quantity import Chart
 
 _UNIFORMITY = Chart("tower_uniformity", "Uniformity of each tower")
+_RANK = Chart("tower_rank_{}", "Effective rank of each tower ({})", "directions")
 STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
 
 
@@ -38,18 +39,23 @@ def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric
 
 
 def tower_diagnostics(towers: Mapping[str, Sequence[str]]) -> dict[str, Metric]:
-    """Return {name: diagnostic} of the diagnostics that a model with several towers gets besides the standard ones.
+    """Return {name: diagnostic} of the standard diagnostics of a model, with those of each of its towers first.
 
-    `towers` maps "h" and "z" to the names of the towers. The names of the diagnostics end with the name of a tower.
+    `towers` maps "h" and "z" to the names of the towers. The names of a tower's diagnostics end with its name. The page
+    shows the towers in this order. The rank of the augmentations is left out: the views of two towers, such as an image
+    and its text, are no augmentations of each other. Without towers, the result is :func:`standard_diagnostics`.
     """
-    found: dict[str, Metric] = {"modality_gap": ModalityGap()} if "z" in towers else {}
+    found: dict[str, Metric] = {}
     for space in ("h", "z"):
         for tower in towers.get(space, ()):
             found |= {
-                f"effective_rank_{space}_{tower}": EffectiveRank(),
+                f"effective_rank_{space}_{tower}": _rank_of_one_tower(space),
                 f"log_spectrum_{space}_{tower}": LogSpectrum(),
             }
-    return found | {f"uniformity_{tower}": _of_one_tower() for tower in towers.get("z", ())}
+    found |= {f"uniformity_{tower}": _of_one_tower() for tower in towers.get("z", ())}
+    found |= {"modality_gap": ModalityGap()} if "z" in towers else {}
+    joint = standard_diagnostics()
+    return found | {name: each for name, each in joint.items() if not towers or name != "augmentation"}
 
 
 def tower_rename(towers: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
@@ -59,6 +65,14 @@ def tower_rename(towers: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str
         for name in ("effective_rank", "log_spectrum"):
             found |= {f"{name}_{space}_{tower}": {"h": f"{space}.{tower}"} for tower in towers.get(space, ())}
     return found
+
+
+def _rank_of_one_tower(space: str) -> EffectiveRank:
+    metric = EffectiveRank()
+    title = replace(_RANK, name=_RANK.name.format(space), title=_RANK.title.format(space))
+    # a tower sees one view of each sample; a figure for each space has room for the names at its lines
+    metric.quantities = {"": replace(metric.quantities[""], cap="min(N, D)", chart=title)}  # type: ignore[misc]
+    return metric
 
 
 def _of_one_tower() -> Uniformity:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize as unit
 
 from lightning_ssl_geometry.checks import at_least, finite, floating, inside, shaped
-from lightning_ssl_geometry.precision import in_float64
+from lightning_ssl_geometry.precision import float64_device, in_float64
 
 _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
 
@@ -103,7 +103,7 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
     rows = _rows(z, normalize)
     _clusters(z, label)
     score = silhouette_score(rows.numpy(), label.cpu().numpy())
-    return torch.tensor(float(score), dtype=torch.float64, device=z.device)
+    return torch.tensor(float(score), dtype=torch.float64, device=float64_device(z.device))
 
 
 def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10, seed: int = 0) -> Tensor:

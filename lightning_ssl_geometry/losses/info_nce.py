@@ -15,6 +15,7 @@ from lightning_ssl_geometry.functional.info_nce.loss import info_nce
 from lightning_ssl_geometry.functional.info_nce.settings import temperature_range
 from lightning_ssl_geometry.functional.unit_rows import unit_rows
 from lightning_ssl_geometry.losses.gather import gather_views
+from lightning_ssl_geometry.precision import in_float64
 
 _Numbers = float | tuple[float, ...]
 
@@ -117,7 +118,8 @@ def _numbers(temperature: object) -> _Numbers:
             "Expected `temperature` that requires a gradient to be a nn.Parameter or a rule, but got another tensor."
         )
     try:
-        values = torch.as_tensor(temperature, dtype=torch.float64)
+        given = temperature if isinstance(temperature, Tensor) else torch.as_tensor(temperature, dtype=torch.float64)
+        values = in_float64(given)
     except (TypeError, ValueError, RuntimeError):
         values = None
     if values is None or isinstance(temperature, bool):

@@ -1,16 +1,17 @@
 """Leave out the diagnostics that need more than the steps of a stage show, with one warning that names them."""
 
-__all__ = ["leave_out"]
+__all__ = ["TooWide", "leave_out"]
 
 import copy
 import warnings
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.diagnostics.diagnostic import STATE_LIMIT, TooWideError
 from lightning_ssl_geometry.observe.feed import feed
 from lightning_ssl_geometry.types import SAMPLE_AXIS
 
@@ -45,6 +46,37 @@ def leave_out(
     if len(said) > 1:
         measurements.warn_once(" ".join(said))
     return {*uncalled, *one_view}
+
+
+class TooWide:
+    """The diagnostics whose matrices (D, D) would be too large: see :class:`TooWideError`.
+
+    Attributes:
+        found: Name of a diagnostic -> D and the memory that it needs.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    @contextmanager
+    def caught(self, name: str, metric: Metric) -> Iterator[None]:
+        """Reset and note a diagnostic that is too wide instead of raising its error."""
+        try:
+            yield
+        except TooWideError as error:
+            self.found[name] = error.said
+            metric.reset()  # it has no result
+
+    def leave_out(self, measurements: "Measurements", left_out: set[str]) -> None:
+        """Add the diagnostics to `left_out`, with one warning for all."""
+        if self.found:
+            left_out |= self.found.keys()
+            names = ", ".join(f"{name} ({said})" for name, said in self.found.items())
+            measurements.warn_once(
+                f"{measurements.owner.title} leaves {names} out: their matrices (D, D) may need "
+                f"{STATE_LIMIT / 2**30:.3g} GiB at most. To see them, name a narrower layer in `taps`, such as the one "
+                "before the last. To observe h alone, leave z out of `taps`."
+            )
 
 
 def _those(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import named
-from lightning_ssl_geometry.diagnostics.diagnostic import preferred
+from lightning_ssl_geometry.diagnostics.diagnostic import TooWideError, preferred
 from lightning_ssl_geometry.diagnostics.standard import (
     STANDARD_RENAME,
     standard_diagnostics,
@@ -23,7 +23,7 @@ from lightning_ssl_geometry.diagnostics.standard import (
 )
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.measuring.failures import Failures, diagnostic_named
-from lightning_ssl_geometry.measuring.left_out import leave_out
+from lightning_ssl_geometry.measuring.left_out import TooWide, leave_out
 from lightning_ssl_geometry.measuring.readout import Readout, Seen
 from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_in, space_of
@@ -81,7 +81,7 @@ class Measurements:
     ) -> None:
         self._standard = diagnostics is None
         if diagnostics is None:
-            diagnostics = standard_diagnostics() | tower_diagnostics(observer.towers)
+            diagnostics = tower_diagnostics(observer.towers)
             rename = {**STANDARD_RENAME, **tower_rename(observer.towers), **rename}
         named(Metric, diagnostics=diagnostics)
         check_name("diagnostics", *diagnostics)
@@ -182,15 +182,16 @@ class Measurements:
             self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
         spaces = {name: observation[name] for name in ("h", "z") if isinstance(observation.get(name), Tensor)}
         self._widths |= {(stage, name): value.shape[-1] for name, value in spaces.items()}
-        left_out = self._lacking(stage, observation)
+        left_out, wide = self._lacking(stage, observation), TooWide()
         for name, metric in self._metrics[stage].items():
             if name in left_out or self.failures.failed(stage, name):
                 continue
-            with self.failures.caught(moment, self.owner.title, stage, diagnostic=name):
+            with self.failures.caught(moment, self.owner.title, stage, diagnostic=name), wide.caught(name, metric):
                 rename = self._require(metric, name, observation, stage=stage)
                 self._feed(metric, observation, rename, name=name, stage=stage)
                 if (stage, name) not in self._spaces:
                     self._spaces[stage, name] = _space(space_of(metric, rename, observation), observation)
+        wide.leave_out(self, left_out)
         self.failures.prove(stage)
 
     def read_out(self, stage: str, moment: Moment, device: torch.device) -> dict[str, Tensor]:
@@ -220,7 +221,7 @@ class Measurements:
         entries: dict[str, Declared | None] = {}
         tensors = (value for value in observation.values() if isinstance(value, Tensor))
         device = next((value.device for value in tensors), torch.device("cpu"))
-        left_out = self._lacking(stage, observation)
+        left_out, wide = self._lacking(stage, observation), TooWide()
         for name, metric in self._metrics[stage].items():
             if name in left_out:
                 continue
@@ -228,16 +229,19 @@ class Measurements:
             copied.distributed_available_fn = lambda: False  # this rank's batch alone
             rename = self._require(metric, name, observation, stage=stage)
             computed: Any = {}
-            with diagnostic_named(name, metric):
+            with diagnostic_named(name, metric), wide.caught(name, metric):
                 self._feed(copied, observation, rename, name=name, stage=stage)
                 with suppress(Exception):  # one batch may be too little to compute from
                     computed = copied.compute()
                 found = by_key(computed)
+            if name in wide.found:
+                continue
             names.add(name)
             self._refuse_equal(name, results := {result_name(name, key) for key in found} - {name}, names)
             names |= results
             entries |= self._meanings(stage, name, found)
             self._tell_misnamed(name, found)
+        wide.leave_out(self, left_out)
         self.owner.check(entries)
         return {self.logged(stage, name) for name in names}
 
@@ -284,6 +288,8 @@ class Measurements:
     ) -> None:
         try:
             feed(metric, observation, rename, name=name, stage=stage)
+        except TooWideError:
+            raise
         except ValueError as error:
             if where := self.observer.tapped(error):
                 raise ValueError(f"{error}{where}") from error

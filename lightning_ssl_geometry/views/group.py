@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import inside, integer, one_of
 from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.types import Batch
 from lightning_ssl_geometry.views.base import ImageViews, Normalization
@@ -81,7 +82,7 @@ class GroupViews(ImageViews):
         u = counter_uniform(self.seed, epoch, index.cpu(), view, size=_UNIFORMS)  # (V, N, 4)
         reach = torch.tensor([round(self.max_shift * side) for side in (height, width)])
         drawn = {
-            "translation": (u[..., :2].double() * (2 * reach + 1)).floor() - reach,
+            "translation": (in_float64(u[..., :2]) * (2 * reach + 1)).floor() - reach,
             "rotation": (4 * u[..., 2:3]).floor(),
             "scale": sample_uniform(u[..., 3:], *self.scale),
         }

@@ -1,6 +1,7 @@
 """Two towers of different widths, as in CLIP: each gets its view, has diagnostics of its own, and trains the same."""
 
 import runpy
+import warnings
 
 import lightning as L
 import pytest
@@ -8,11 +9,14 @@ import torch
 from hosts import ATTACH, Recorded, assert_undisturbed, quiet, rankme
 from torch import nn
 
-from lightning_ssl_geometry.callbacks import GeometryMonitor
+from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
 from lightning_ssl_geometry.diagnostics import EffectiveRank, Uniformity
+from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics, tower_diagnostics
 from lightning_ssl_geometry.functional import alignment, modality_gap, uniformity
+from lightning_ssl_geometry.report import read_run
+from lightning_ssl_geometry.report.seen import cap_of
 
-LEFT_OUT = pytest.mark.filterwarnings("ignore:GeometryMonitor leaves effective_rank_h, log_spectrum_h, augmentation")
+LEFT_OUT = pytest.mark.filterwarnings("ignore:GeometryMonitor leaves effective_rank_h, log_spectrum_h out")
 OWN = {"effective_rank_h_visual", "effective_rank_h_text", "effective_rank_z_visual_head", "effective_rank_z_text_head"}
 OWN |= {"uniformity_visual_head", "uniformity_text_head", "modality_gap_gap", "modality_gap_gap_chance"}
 OWN |= {"modality_gap_share", "modality_gap_share_chance", "projector_rank_visual_head", "projector_rank_text_head"}
@@ -27,6 +31,31 @@ def embedded(scene):
         image, text = (torch.cat([batch[key] for batch in batches]) for key in ("image", "text"))
         h = host.visual(image), host.text(text)
         return *h, torch.stack([host.visual_head(h[0]), host.text_head(h[1])]).double()
+
+
+def test_the_page_has_the_towers_in_order_and_no_augmentations(tmp_path):
+    found = tower_diagnostics({"h": ["visual", "text"], "z": ["visual_head", "text_head"]})
+    spectra = [name for name in found if name.startswith("log_spectrum")]
+    each = ["h_visual", "h_text", "z_visual_head", "z_text_head", "h", "z"]
+    assert spectra == [f"log_spectrum_{name}" for name in each]
+    assert "augmentation" not in found
+    charts = {name: metric.quantities[""].chart.name for name, metric in found.items() if "effective_rank" in name}
+    by_chart = [list(charts.values()).count(chart) for chart in charts.values()]
+    assert max(by_chart) == 2  # lines of one stage in one figure
+    assert tower_diagnostics({}).keys() == standard_diagnostics().keys()
+
+
+def test_the_rank_of_one_tower_is_bounded_by_its_own_rows(tmp_path):
+    scene = runpy.run_path(str(ATTACH / "clip.py"))
+    arguments = {"callbacks": [scene["MONITOR"], RunReport()], "limit_train_batches": 1, "limit_val_batches": 1}
+    trainer = quiet(tmp_path, **arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(scene["Host"](), scene["LOADER"], scene["VALIDATION"])
+    run = read_run(tmp_path)
+    for name, most in (("h_visual", 60), ("h_text", 48), ("z_text_head", 16)):  # one batch of 60 pairs
+        assert cap_of(run, f"val/effective_rank_{name}").most == most
+    assert cap_of(run, "val/effective_rank_z").most == 16
 
 
 @LEFT_OUT

@@ -126,9 +126,9 @@ def reads(samples, path, **settings):
 def test_the_cache_is_read_again_and_written_again_if_something_changed(tmp_path):
     path, samples = tmp_path / "new" / "x.pt", pairs(PIL)
     first = reads(samples, path)
-    assert first > 40
     probes = reads(samples, path)
-    assert probes < 40  # only some samples, to compare them
+    assert probes == 2 * len(samples)  # to compare them, in `prepare_data` and in `setup`
+    assert first > probes + 15
     for change in (
         lambda: reads(samples[:18], path),
         lambda: reads(samples, path, image_size=8),
@@ -167,6 +167,26 @@ def test_an_error_of_the_data_set_is_not_one_of_the_cache(error, tmp_path, monke
     with pytest.raises(type(error), match=f"^{error}$"):
         data.prepare_data()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", range(20))
+def test_a_change_of_any_sample_of_a_small_set_is_seen(place, tmp_path):
+    before, after = [torch.zeros(20, 3) for _ in range(2)]
+    after[place, 2] = 1.0
+    for rows in (before, after):
+        data = module(list(rows), cache=str(tmp_path / "x.pt"))
+        assert torch.equal(data.parts().train.image, rows)
+
+
+def test_a_large_set_is_compared_at_evenly_spaced_samples(tmp_path, monkeypatch):
+    monkeypatch.setattr("lightning_ssl_geometry.data.dataset._COMPARED", 5)
+    samples = list(torch.zeros(41, 3))
+    data = module(samples, cache=str(tmp_path / "x.pt"))
+    keys = [data._identity(data._decoder())]
+    for place in (10, 11):  # 0, 10, 20, 30 and 40 are compared
+        changed = module([*samples[:place], torch.ones(3), *samples[place + 1 :]])
+        keys.append(changed._identity(changed._decoder()))
+    assert keys[0] == keys[2] != keys[1]
 
 
 class Long:
@@ -213,7 +233,8 @@ WRONG = [
     ([Image.new("F", (5, 5))] * 9, {}, r"`train\[0\]` with 8 bits per channel, but its mode is 'F'"),
     ([np.full((8, 8), np.nan)] * 9, {"kind": "image"}, r"finite `train\[0\]`, but got 64 of 64"),
     ([np.zeros((8, 8))] * 9, {}, r"`kind` 'image' or 'signal' for `train\[0\]` of shape \(8, 8\), but got None"),
-    ([2 * np.ones((8, 8, 3))] * 9, {}, r"`train\[0\]` in \[0, 1\], as it is floating point"),
+    ([2 * np.ones((8, 8, 3))] * 9, {}, r"`train\[0\]` in \[0, 1\], as it is floating point, .* Divide them by 255"),
+    ([-np.ones((8, 8, 3))] * 9, {}, r"got values in \[-1.0, -1.0\]\. If they are normalized, leave that out of"),
     (pairs(PIL, np.linspace(0, 1, 20).tolist()), {}, r"label of `train\[0\]` to be an integer, .* type float"),
     (pairs(PIL, list("ab") * 10), {}, r"label of `train\[0\]` to be an integer, .* type str.*np.unique"),
     (pairs(PIL, [None, *LABELS[1:]]), {}, r"labels for all samples of `train` or for none, but 1 have none"),
