@@ -5,6 +5,7 @@ __all__ = [
     "culprit",
     "explained",
     "in_users_code",
+    "misspelt",
     "of_parser",
     "optimizer_error",
     "within_memory",
@@ -31,13 +32,17 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.overrides import TorchFunctionMode
 
 from lightning_ssl_geometry.cli_messages import of_arguments, one_line
-from lightning_ssl_geometry.spelling import near
+from lightning_ssl_geometry.spelling import did_you_mean, near, one_of_these
 
 BAD_VALUES = (ValueError, TypeError, RuntimeError, OverflowError, MemoryError, OSError, MisconfigurationException)
 _LATE = (torch.optim.Optimizer, LRScheduler)
 _NESTING = re.compile(r"""(?:- )?(?:Parser key "(?P<key>[^"]+)":|Problem with given class_path '(?P<cls>[^']+)':)\s*""")
 _UNKNOWN = re.compile(r"Option '(\w+)' is not accepted")
 _NO_CLASS = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
+_NO_MODULE = re.compile(r"No module named '(?:([\w.]+)\.)?(\w+)'")
+_NO_KEY = re.compile(r"does not accept option '([\w.]+)'")
+_OF_A_CLASS = ("class_path", "init_args")
+_PACKAGES = (__package__, "lightning", "torch", "torchmetrics", "torchvision", "timm")
 _CLASS = "Expected a class path, or a mapping with `class_path` and `init_args`, but got neither"
 _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
@@ -118,6 +123,10 @@ def of_parser(
         command: The command whose help is named, such as "ssl-geometry fit".
         options: The options that the parser knows, such as "--trainer.max_epochs".
     """
+    if unknown_key := _NO_KEY.search(message):
+        return _of_key(unknown_key[1], command, [option.removeprefix("--") for option in options])
+    for path, wrong in (each for config in reversed(given) for each in _misspelt_class_keys(config, "")):
+        return f"{path}: Expected the keys `class_path` and `init_args`, but got `{wrong}`.{_of_class(wrong)}"
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
         return of_arguments(message, command, options)
@@ -147,11 +156,63 @@ def _near(said: str, class_path: str) -> str:
 
 
 def _nearest(wrong: str, known: Mapping[str, str]) -> str:
-    return "".join(f" Near: `{known[each]}`." for each in near(wrong, known, most=1))
+    return one_of_these(known[each] for each in near(wrong, known, most=1))
+
+
+def misspelt(message: str, files: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a sentence with the YAML file that has the misspelt word of a parser's message, or "".
+
+    Args:
+        message: The message, such as "Option 'lerning_rate' is not accepted".
+        files: The contents of the YAML files on the command line, by path.
+    """
+    of_class = [(name, wrong) for name, held in files.items() for _, wrong in _misspelt_class_keys(held, "")]
+    found = next(filter(None, (each.search(message) for each in (_NO_KEY, _UNKNOWN, _NO_CLASS, _NO_MODULE))), None)
+    wrong = found[found.lastindex or 0] if found else None
+    parts = set(wrong.split(".")) if wrong else set()
+    holds = of_class or [(name, wrong) for name, held in files.items() if parts and parts <= set(_words(held))]
+    return f" It is in {holds[-1][0]}." if holds else ""
+
+
+def _words(held: Any) -> Iterator[str]:
+    for key, inner in _items(held):
+        yield from (str(key), *_words(inner), *(re.split(r"\W+", inner) if isinstance(inner, str) else ()))
+
+
+def _of_key(wrong: str, command: str, known: Sequence[str]) -> str:
+    """Return the message about a key that is none, with the first part of the key that is wrong."""
+    parts = wrong.split(".")
+    begun = {".".join(each.split(".")[:depth]) for each in known for depth in range(1, each.count(".") + 2)}
+    right = next(
+        depth for depth in range(len(parts)) if ".".join(parts[: depth + 1]) not in begun or depth + 1 == len(parts)
+    )
+    outer, inner = ".".join(parts[:right]), parts[right]
+    beside = {each.rpartition(".")[2]: each for each in begun if each.rpartition(".")[0] == outer}
+    key = ".".join(parts[: right + 1])
+    return f"{key}: Expected a key of `{command}`, but got `{inner}`.{_nearest(inner, beside)}"
+
+
+def _misspelt_class_keys(held: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(held, Mapping) and set(_OF_A_CLASS) & set(held):
+        others = [key for key in held if isinstance(key, str) and key not in (*_OF_A_CLASS, "dict_kwargs")]
+        yield from ((path, key) for key in others if _of_class(key))
+    for key, inner in _items(held):
+        yield from _misspelt_class_keys(inner, f"{path}.{key}" if path else str(key))
+
+
+def _of_class(key: str) -> str:
+    return did_you_mean(key, _OF_A_CLASS)
 
 
 def _near_class(said: str) -> str:
-    if found := _NO_CLASS.search(said):
+    if found := _NO_MODULE.search(said):
+        outer, wrong = found[1], found[2]
+        known = (
+            {name: f"{outer}.{name}" for name in dir(import_module(outer))}
+            if outer
+            else {each: each for each in _PACKAGES}
+        )
+    elif found := _NO_CLASS.search(said):
         known = {name: f"{found[1]}.{name}" for name in dir(import_module(found[1]))}
         wrong = found[2]
     elif found := re.search(r"Expected a dot import path string: (\w+)", said):

@@ -37,7 +37,9 @@ class _Parser(LightningArgumentParser):
         given = _Parser.given
         named = [each for each in given[:1] if not each.startswith("-")]
         command = " ".join(["ssl-geometry", *named])
-        end(cli_errors.of_parser(message, _read(given), command=command, options=_options(self, given)))
+        files = _read(given)
+        said = cli_errors.of_parser(message, list(files.values()), command=command, options=_options(self, given))
+        end(said + cli_errors.misspelt(message, files))
 
 
 class GeometryCLI(LightningCLI):
@@ -146,13 +148,13 @@ def _options(parser: ArgumentParser, given: list[str]) -> list[str]:
     return [option for each in parsers for option in each._option_string_actions if option.startswith("--")]
 
 
-def _read(arguments: list[str]) -> list[dict[str, Any]]:
+def _read(arguments: list[str]) -> dict[str, dict[str, Any]]:
     names = [value for flag, value in pairwise(arguments) if flag in ("-c", "--config")]
     names += [each.partition("=")[2] for each in arguments if str(each).startswith("--config=")]
-    held = []
+    held = {}
     for name in names:
         try:
-            held.append(yaml.safe_load(Path(name).read_text()))
+            held[name] = yaml.safe_load(Path(name).read_text())
         except (OSError, ValueError, yaml.YAMLError):
             continue
-    return [each for each in held if isinstance(each, dict)]
+    return {name: each for name, each in held.items() if isinstance(each, dict)}

@@ -115,7 +115,7 @@ def test_a_class_that_is_misspelt_where_it_is_given_as_text(capsys):
     for command in ("fit", "diagnose"):
         with pytest.raises(SystemExit, match="2"):
             main([command, "--model", name])
-        assert capsys.readouterr().err == f"ssl-geometry: error: model: {line} Near: `{name}e`.\n"
+        assert capsys.readouterr().err == f"ssl-geometry: error: model: {line} Did you mean `{name}e`?\n"
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_a_key_that_is_none_and_a_file_that_is_not_there(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("key", "line"),
     [
-        ("model.init_args.optimizr", "model: Option 'optimizr' is not accepted. Near: `optimizer`."),
+        ("model.init_args.optimizr", "model: Option 'optimizr' is not accepted. Did you mean `optimizer`?"),
         ("model.init_args.zebra", "model: Option 'zebra' is not accepted."),
-        ("data.init_args.valfraction", "data: Option 'valfraction' is not accepted. Near: `val_fraction`."),
+        ("data.init_args.valfraction", "data: Option 'valfraction' is not accepted. Did you mean `val_fraction`?"),
         (
             "trainer.callbacks.init_args.view_layot",
-            "trainer.callbacks.0: Option 'view_layot' is not accepted. Near: `view_layout`.",
+            "trainer.callbacks.0: Option 'view_layot' is not accepted. Did you mean `view_layout`?",
         ),
     ],
 )
@@ -175,14 +175,58 @@ def test_a_misspelt_argument_is_refused_with_the_nearest_one(tmp_path, capsys, k
     capsys.readouterr()
     with pytest.raises(SystemExit, match="2"):
         lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
-    assert capsys.readouterr().err == f"ssl-geometry: error: {line}\n"
+    assert capsys.readouterr().err == f"ssl-geometry: error: {line} It is in {tmp_path / 'x.yaml'}.\n"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line"),
+    [
+        ("trainer:", "trainr:", "trainr: Expected a key of `ssl-geometry fit`, but got `trainr`. {}`trainer`?"),
+        (
+            "max_epochs",
+            "max_epoch",
+            "trainer.max_epoch: Expected a key .*, but got `max_epoch`. {}`.*max_epochs`?",
+        ),
+        ("seed_everything", "seed_everythin", "seed_everythin: .*, but got `seed_everythin`. {}`seed_everything`?"),
+        (" temperature", " temprature", "model.init_args.loss: Option 'temprature' is not accepted. {}`temperature`?"),
+        ("batch_size", "batchsize", "data: Option 'batchsize' is not accepted. {}`batch_size`?"),
+        ("methods.SimCLR", "methods.SimClr", "model: .* no attribute 'SimClrModule'. {}`.*methods.SimCLRModule`?"),
+        ("geometry.methods.", "geometry.method.", "model: .* no attribute 'method'. {}`.*geometry.methods`?"),
+        ("geometry.data.", "geometri.data.", "data: No module named .*. {}`lightning_ssl_geometry`?"),
+        ("torch.optim.AdamW", "torch.optm.AdamW", "model.init_args.optimizer: .*optm'. {}`torch.optim`?"),
+        ("class_path: torch.", "clas_path: torch.", "model.init_args.optimizer: .* got `clas_path`. {}`class_path`?"),
+        ("data:\n(.*)\n  init_args:", "data:\n\\1\n  init_arg:", "data: .* but got `init_arg`. {}`init_args`?"),
+    ],
+)
+def test_a_misspelt_word_of_a_file_is_one_line_with_the_key_the_nearest_word_and_the_file(
+    tmp_path, capsys, right, wrong, line
+):
+    path = tmp_path / "x.yaml"
+    path.write_text(re.sub(right, wrong, SMOKE.read_text(), count=1))
+    (tmp_path / "other.yaml").write_text("trainer: {max_epochs: 1}\n")
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "--config", str(path), "--config", str(tmp_path / "other.yaml")])
+    (said,) = capsys.readouterr().err.splitlines()
+    expected = line.format("Did you mean ").replace("?", r"\?")
+    assert re.fullmatch(f"ssl-geometry: error: {expected}.* It is in {re.escape(str(path))}\\.", said), said
+
+
+def test_a_misspelt_word_of_the_command_line_is_in_no_file(tmp_path, capsys):
+    line = said(capsys, tmp_path, "--data.init_args.batchsize", "3")
+    assert line == "data: Option 'batchsize' is not accepted. Did you mean `batch_size`?"
 
 
 @pytest.mark.parametrize(
     ("loss", "line"),
     [
-        ({"class_path": "InfoNCELos"}, "Expected a dot import path string: InfoNCELos. .* Near: `{}.InfoNCELoss`."),
-        ({"class_path": "{}.losses.InfoNCELos"}, ".* has no attribute 'InfoNCELos'. Near: `{}.losses.InfoNCELoss`."),
+        (
+            {"class_path": "InfoNCELos"},
+            "Expected a dot import path string: InfoNCELos. .* Did you mean `{}.InfoNCELoss`\\?",
+        ),
+        (
+            {"class_path": "{}.losses.InfoNCELos"},
+            ".* has no attribute 'InfoNCELos'. Did you mean `{}.losses.InfoNCELoss`\\?",
+        ),
         (
             {"init_args": {"temperature": 0.2}},
             "Expected a `class_path` before the argument `temperature`, but got none: name the class first.",
@@ -197,7 +241,7 @@ def test_a_class_that_is_misspelt_or_left_out(tmp_path, capsys, loss, line):
     capsys.readouterr()
     with pytest.raises(SystemExit, match="2"):
         lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
-    expected = f"ssl-geometry: error: model.init_args.loss: {line.replace('{}', package)}\n$"
+    expected = f"ssl-geometry: error: model.init_args.loss: {line.replace('{}', package)} It is in .*x.yaml.\n$"
     assert re.match(expected, capsys.readouterr().err)
 
 

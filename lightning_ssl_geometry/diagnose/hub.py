@@ -106,7 +106,7 @@ def _no_folder(name: str) -> str:
 def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(
-            f"Expected a model in the layout of the Hugging Face Hub in the folder {path.parent}, but it has no {path.name}."
+            f"Expected a model in the Hugging Face Hub's layout in the folder {path.parent}, but it has no {path.name}."
         )
     try:
         if path.stat().st_size > _MOST_BYTES:

@@ -308,7 +308,7 @@ def test_names_as_lightning_gives_them_to_checkpoints(here):
         (["timm:resnet18", "--run", "x"], "Expected timm:resnet18 or --run, but got both"),
         (["--timm", "resnet18", "--run", "x"], "one of `run`, `timm`, `hub` and `model`, but got run and timm"),
         (["timm:resnet18", "--data", "DigitsDataModule", "--images", "x"], "one of --images and --data, but got both"),
-        (["timm:resnot18"], "to be a timm model, but got 'resnot18'. Near: "),
+        (["timm:resnot18"], "to be a timm model, but got 'resnot18'. Did you mean "),
         (["timm:resnet10t", "--pretrained", "false"], "--images or --data: this network brings no images along"),
         (["timm:resnet10t", "--mean", "[0.5]"], "`mean` and `std`, both or none, but got one"),
         (["--run", "x", "--checkpoint", "y"], "`checkpoint` beside `model` or `timm`"),
