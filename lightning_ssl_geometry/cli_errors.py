@@ -34,15 +34,26 @@ from torch.overrides import TorchFunctionMode
 from lightning_ssl_geometry.cli_messages import of_arguments, one_line
 from lightning_ssl_geometry.spelling import did_you_mean, near, one_of_these
 
-BAD_VALUES = (ValueError, TypeError, RuntimeError, OverflowError, MemoryError, OSError, MisconfigurationException)
+BAD_VALUES = (
+    ValueError,
+    TypeError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+    OSError,
+    ImportError,
+    MisconfigurationException,
+)
 _LATE = (torch.optim.Optimizer, LRScheduler)
 _NESTING = re.compile(r"""(?:- )?(?:Parser key "(?P<key>[^"]+)":|Problem with given class_path '(?P<cls>[^']+)':)\s*""")
 _UNKNOWN = re.compile(r"Option '(\w+)' is not accepted")
 _NO_CLASS = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 _NO_MODULE = re.compile(r"No module named '(?:([\w.]+)\.)?(\w+)'")
+_NO_PATH = re.compile(r"Expected a dot import path string: (\w+)")
 _NO_KEY = re.compile(r"does not accept option '([\w.]+)'")
+_MISSPELT = (_NO_KEY, _UNKNOWN, _NO_CLASS, _NO_MODULE, _NO_PATH)
 _OF_A_CLASS = ("class_path", "init_args")
-_PACKAGES = (__package__, "lightning", "torch", "torchmetrics", "torchvision", "timm")
+_PACKAGES = {each: each for each in (__package__, "lightning", "torch", "torchmetrics", "torchvision", "timm")}
 _CLASS = "Expected a class path, or a mapping with `class_path` and `init_args`, but got neither"
 _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
@@ -86,6 +97,8 @@ def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Excepti
 def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
     """Return an error message about the setting `key`."""
     said = one_line(str(error))
+    if isinstance(error, ImportError) and (named := error.name or "".join(re.findall(r"`([\w-]+)`", said)[:1])):
+        return f"Expected the package `{named}` to be installed, but it is not: pip install {named}"
     if said.startswith("Expected "):
         return said
     value: Any = config
@@ -160,18 +173,13 @@ def _nearest(wrong: str, known: Mapping[str, str]) -> str:
 
 
 def misspelt(message: str, files: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a sentence with the YAML file that has the misspelt word of a parser's message, or "".
-
-    Args:
-        message: The message, such as "Option 'lerning_rate' is not accepted".
-        files: The contents of the YAML files on the command line, by path.
-    """
-    of_class = [(name, wrong) for name, held in files.items() for _, wrong in _misspelt_class_keys(held, "")]
-    found = next(filter(None, (each.search(message) for each in (_NO_KEY, _UNKNOWN, _NO_CLASS, _NO_MODULE))), None)
+    """Return a sentence with the path in `files` whose contents have the misspelt word of a message, or ""."""
+    of_class = [name for name, held in files.items() if any(_misspelt_class_keys(held, ""))]
+    found = next(filter(None, (each.search(message) for each in _MISSPELT)), None)
     wrong = found[found.lastindex or 0] if found else None
     parts = set(wrong.split(".")) if wrong else set()
-    holds = of_class or [(name, wrong) for name, held in files.items() if parts and parts <= set(_words(held))]
-    return f" It is in {holds[-1][0]}." if holds else ""
+    holds = [name for name, held in files.items() if parts and parts <= set(_words(held))]
+    return "".join(f" It is in {name}." for name in (of_class or holds)[-1:])
 
 
 def _words(held: Any) -> Iterator[str]:
@@ -207,15 +215,11 @@ def _of_class(key: str) -> str:
 def _near_class(said: str) -> str:
     if found := _NO_MODULE.search(said):
         outer, wrong = found[1], found[2]
-        known = (
-            {name: f"{outer}.{name}" for name in dir(import_module(outer))}
-            if outer
-            else {each: each for each in _PACKAGES}
-        )
+        known = {name: f"{outer}.{name}" for name in dir(import_module(outer))} if outer else _PACKAGES
     elif found := _NO_CLASS.search(said):
         known = {name: f"{found[1]}.{name}" for name in dir(import_module(found[1]))}
         wrong = found[2]
-    elif found := re.search(r"Expected a dot import path string: (\w+)", said):
+    elif found := _NO_PATH.search(said):
         package = import_module(__package__)
         known = {name: f"{__package__}.{name}" for name in dir(package)}
         wrong = found[1]

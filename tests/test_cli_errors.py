@@ -82,6 +82,57 @@ def test_a_projector_that_does_not_fit_its_backbone(tmp_path, capsys, command):
     )
 
 
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        (["data.init_args.channels", "1"], "`backbone.0`, a Conv2d with in_channels=3, .* shape .*, whose width is 1."),
+        (["model.init_args.backbone", "Folded"], "`backbone.1`, a Linear with in_features=7, .* whose width is 192."),
+    ],
+)
+def test_a_network_that_does_not_fit_the_data(tmp_path, capsys, setting, line):
+    key, value = setting
+    found = said(capsys, tmp_path, f"--{key}", value.replace("Folded", "test_cli_errors.Folded"))
+    assert re.match(f"model: Expected {line}", found), found
+
+
+class Folded(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(7, 64))
+
+
+def test_a_command_without_settings_says_what_to_pass(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit"])
+    expected = (
+        "Expected `data` and `model`, but got none: pass a file with --config FILE. `ssl-geometry init` copies such"
+    )
+    assert capsys.readouterr().err.startswith(f"ssl-geometry: error: {expected} files.")
+
+
+def test_a_file_with_another_ending_is_offered(tmp_path, capsys):
+    (tmp_path / "smoke.yaml").touch()
+    assert said(capsys, tmp_path, "--config", str(tmp_path / "smoke.yml")).endswith("Did you mean `smoke.yaml`?")
+
+
+def test_a_logger_whose_package_is_missing_is_one_line_with_the_package(tmp_path, capsys, monkeypatch):
+    for name in ("_TENSORBOARD_AVAILABLE", "_TENSORBOARDX_AVAILABLE"):
+        monkeypatch.setattr(f"lightning.fabric.loggers.tensorboard.{name}", False)
+    config = yaml.safe_load(SMOKE.read_text())
+    config["trainer"] |= {"logger": {"class_path": "TensorBoardLogger", "init_args": {"save_dir": str(tmp_path)}}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "--config", str(tmp_path / "x.yaml")])
+    line = "trainer.logger: Expected the package `tensorboard` to be installed, but it is not: pip install tensorboard"
+    assert f"ssl-geometry: error: {line}\n" in capsys.readouterr().err
+
+
+def test_a_recipe_runs_without_a_progress_bar():
+    cli = lightning_cli(["--config", str(SMOKE), "--trainer.enable_progress_bar", "false"], run=False)
+    kinds = [type(each).__name__ for each in cli.trainer.callbacks]
+    assert "RichProgressBar" not in kinds
+    assert "GeometryMonitor" in kinds
+
+
 def test_data_that_do_not_fit_are_named_before_the_first_step(tmp_path, capsys):
     line = said(capsys, tmp_path, "--data.init_args.subset", "100000000")
     assert line.startswith("data.init_args.subset: Expected `subset` of at most 1438, the size of the training set")
