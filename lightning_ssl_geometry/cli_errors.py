@@ -5,6 +5,7 @@ __all__ = [
     "culprit",
     "explained",
     "in_users_code",
+    "misspelt",
     "of_parser",
     "optimizer_error",
     "within_memory",
@@ -31,13 +32,28 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.overrides import TorchFunctionMode
 
 from lightning_ssl_geometry.cli_messages import of_arguments, one_line
-from lightning_ssl_geometry.spelling import near
+from lightning_ssl_geometry.spelling import did_you_mean, near, one_of_these
 
-BAD_VALUES = (ValueError, TypeError, RuntimeError, OverflowError, MemoryError, OSError, MisconfigurationException)
+BAD_VALUES = (
+    ValueError,
+    TypeError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+    OSError,
+    ImportError,
+    MisconfigurationException,
+)
 _LATE = (torch.optim.Optimizer, LRScheduler)
 _NESTING = re.compile(r"""(?:- )?(?:Parser key "(?P<key>[^"]+)":|Problem with given class_path '(?P<cls>[^']+)':)\s*""")
 _UNKNOWN = re.compile(r"Option '(\w+)' is not accepted")
 _NO_CLASS = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
+_NO_MODULE = re.compile(r"No module named '(?:([\w.]+)\.)?(\w+)'")
+_NO_PATH = re.compile(r"Expected a dot import path string: (\w+)")
+_NO_KEY = re.compile(r"does not accept option '([\w.]+)'")
+_MISSPELT = (_NO_KEY, _UNKNOWN, _NO_CLASS, _NO_MODULE, _NO_PATH)
+_OF_A_CLASS = ("class_path", "init_args")
+_PACKAGES = {each: each for each in (__package__, "lightning", "torch", "torchmetrics", "torchvision", "timm")}
 _CLASS = "Expected a class path, or a mapping with `class_path` and `init_args`, but got neither"
 _NOISE = ("Does not validate against any", "Subtypes:", "Errors:")
 
@@ -81,6 +97,8 @@ def optimizer_error(config: Mapping[str, Any] | Namespace) -> tuple[str, Excepti
 def explained(config: Mapping[str, Any] | Namespace, key: str, error: Exception) -> str:
     """Return an error message about the setting `key`."""
     said = one_line(str(error))
+    if isinstance(error, ImportError) and (named := error.name or "".join(re.findall(r"`([\w-]+)`", said)[:1])):
+        return f"Expected the package `{named}` to be installed, but it is not: pip install {named}"
     if said.startswith("Expected "):
         return said
     value: Any = config
@@ -118,6 +136,10 @@ def of_parser(
         command: The command whose help is named, such as "ssl-geometry fit".
         options: The options that the parser knows, such as "--trainer.max_epochs".
     """
+    if unknown_key := _NO_KEY.search(message):
+        return _of_key(unknown_key[1], command, [option.removeprefix("--") for option in options])
+    for path, wrong in (each for config in reversed(given) for each in _misspelt_class_keys(config, "")):
+        return f"{path}: Expected the keys `class_path` and `init_args`, but got `{wrong}`.{_of_class(wrong)}"
     chain, rest = _descend(message.splitlines())
     if not chain or not rest:
         return of_arguments(message, command, options)
@@ -147,14 +169,57 @@ def _near(said: str, class_path: str) -> str:
 
 
 def _nearest(wrong: str, known: Mapping[str, str]) -> str:
-    return "".join(f" Near: `{known[each]}`." for each in near(wrong, known, most=1))
+    return one_of_these(known[each] for each in near(wrong, known, most=1))
+
+
+def misspelt(message: str, files: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a sentence with the path in `files` whose contents have the misspelt word of a message, or ""."""
+    of_class = [name for name, held in files.items() if any(_misspelt_class_keys(held, ""))]
+    found = next(filter(None, (each.search(message) for each in _MISSPELT)), None)
+    wrong = found[found.lastindex or 0] if found else None
+    parts = set(wrong.split(".")) if wrong else set()
+    holds = [name for name, held in files.items() if parts and parts <= set(_words(held))]
+    return "".join(f" It is in {name}." for name in (of_class or holds)[-1:])
+
+
+def _words(held: Any) -> Iterator[str]:
+    for key, inner in _items(held):
+        yield from (str(key), *_words(inner), *(re.split(r"\W+", inner) if isinstance(inner, str) else ()))
+
+
+def _of_key(wrong: str, command: str, known: Sequence[str]) -> str:
+    """Return the message about a key that is none, with the first part of the key that is wrong."""
+    parts = wrong.split(".")
+    begun = {".".join(each.split(".")[:depth]) for each in known for depth in range(1, each.count(".") + 2)}
+    right = next(
+        depth for depth in range(len(parts)) if ".".join(parts[: depth + 1]) not in begun or depth + 1 == len(parts)
+    )
+    outer, inner = ".".join(parts[:right]), parts[right]
+    beside = {each.rpartition(".")[2]: each for each in begun if each.rpartition(".")[0] == outer}
+    key = ".".join(parts[: right + 1])
+    return f"{key}: Expected a key of `{command}`, but got `{inner}`.{_nearest(inner, beside)}"
+
+
+def _misspelt_class_keys(held: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(held, Mapping) and set(_OF_A_CLASS) & set(held):
+        others = [key for key in held if isinstance(key, str) and key not in (*_OF_A_CLASS, "dict_kwargs")]
+        yield from ((path, key) for key in others if _of_class(key))
+    for key, inner in _items(held):
+        yield from _misspelt_class_keys(inner, f"{path}.{key}" if path else str(key))
+
+
+def _of_class(key: str) -> str:
+    return did_you_mean(key, _OF_A_CLASS)
 
 
 def _near_class(said: str) -> str:
-    if found := _NO_CLASS.search(said):
+    if found := _NO_MODULE.search(said):
+        outer, wrong = found[1], found[2]
+        known = {name: f"{outer}.{name}" for name in dir(import_module(outer))} if outer else _PACKAGES
+    elif found := _NO_CLASS.search(said):
         known = {name: f"{found[1]}.{name}" for name in dir(import_module(found[1]))}
         wrong = found[2]
-    elif found := re.search(r"Expected a dot import path string: (\w+)", said):
+    elif found := _NO_PATH.search(said):
         package = import_module(__package__)
         known = {name: f"{__package__}.{name}" for name in dir(package)}
         wrong = found[1]

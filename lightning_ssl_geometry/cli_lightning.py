@@ -14,11 +14,13 @@ import yaml
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lightning_ssl_geometry import cli_errors
 from lightning_ssl_geometry.cli_errors import BAD_VALUES, at_key, culprit, explained
-from lightning_ssl_geometry.cli_messages import debugging, end, one_line
+from lightning_ssl_geometry.cli_messages import debugging, end, one_line, other_file
+from lightning_ssl_geometry.cli_shapes import misfit
 
 _SEEDS = 2**32 - 1
 _DEVICES = 10_000
@@ -37,7 +39,9 @@ class _Parser(LightningArgumentParser):
         given = _Parser.given
         named = [each for each in given[:1] if not each.startswith("-")]
         command = " ".join(["ssl-geometry", *named])
-        end(cli_errors.of_parser(message, _read(given), command=command, options=_options(self, given)))
+        files = _read(given)
+        said = cli_errors.of_parser(message, list(files.values()), command=command, options=_options(self, given))
+        end(said + cli_errors.misspelt(message, files) + other_file(said))
 
 
 class GeometryCLI(LightningCLI):
@@ -72,10 +76,17 @@ class GeometryCLI(LightningCLI):
             end(f"{key}: {explained(self._settings, key, cause)}")
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Build the Trainer. Raise a ValueError for more than 10,000 devices."""
+        """Build the Trainer, without progress bars if `enable_progress_bar` is false.
+
+        Raises a ValueError for more than 10,000 devices.
+        """
         devices = self._settings.get("trainer.devices")
         if isinstance(devices, int) and devices > _DEVICES:
             raise ValueError(f"Expected `devices` <= {_DEVICES}, but got {devices}.")
+        if self._settings.get("trainer.enable_progress_bar") is False:
+            callbacks = self._get(self.config_init, "trainer.callbacks") or []
+            callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
+            kwargs["callbacks"] = [each for each in callbacks if not isinstance(each, ProgressBar)]
         return super().instantiate_trainer(**kwargs)
 
     def _run_subcommand(self, subcommand: str) -> None:
@@ -90,6 +101,11 @@ class GeometryCLI(LightningCLI):
                 f"ckpt_path: Expected a checkpoint that loads with weights_only=True, but it {held}. If you trust the "
                 "file as much as a program that you run, add --weights_only false."
             )
+        except RuntimeError as error:
+            said = misfit(self.model, error)
+            if said is None or debugging() or self.trainer.global_step > 0 or cli_errors.in_users_code(error):
+                raise
+            end(f"model: {said}")
         except (ValueError, OSError, MisconfigurationException) as error:
             refused = isinstance(error, MisconfigurationException)  # by Lightning, such as an epoch that is done
             begun = subcommand == "fit" and self.trainer.global_step > 0 and not refused
@@ -146,13 +162,13 @@ def _options(parser: ArgumentParser, given: list[str]) -> list[str]:
     return [option for each in parsers for option in each._option_string_actions if option.startswith("--")]
 
 
-def _read(arguments: list[str]) -> list[dict[str, Any]]:
+def _read(arguments: list[str]) -> dict[str, dict[str, Any]]:
     names = [value for flag, value in pairwise(arguments) if flag in ("-c", "--config")]
     names += [each.partition("=")[2] for each in arguments if str(each).startswith("--config=")]
-    held = []
+    held = {}
     for name in names:
         try:
-            held.append(yaml.safe_load(Path(name).read_text()))
+            held[name] = yaml.safe_load(Path(name).read_text())
         except (OSError, ValueError, yaml.YAMLError):
             continue
-    return [each for each in held if isinstance(each, dict)]
+    return {name: each for name, each in held.items() if isinstance(each, dict)}

@@ -1,12 +1,13 @@
 """The one-line messages with which the command ends. This module imports nothing heavy."""
 
-__all__ = ["debugging", "end", "ending_in_one_line", "of_arguments", "one_line"]
+__all__ = ["debugging", "end", "ending_in_one_line", "of_arguments", "one_line", "other_file"]
 
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 from lightning_ssl_geometry.spelling import did_you_mean
@@ -49,6 +50,15 @@ def ending_in_one_line(*kinds: type[Exception], told: Callable[[str], str] = str
         end(told(one_line(str(error))))
 
 
+def other_file(said: str) -> str:
+    """Return the question whether a similar file is meant, if a message says that a file does not exist, or ""."""
+    missing = re.search(r"File does not exist: '?([^']+?)'?\.?$", one_line(said))
+    folder = Path(missing[1]).parent if missing else None
+    if missing is None or folder is None or not folder.is_dir():
+        return ""
+    return did_you_mean(Path(missing[1]).name, [each.name for each in sorted(folder.iterdir()) if each.is_file()])
+
+
 def of_arguments(said: str, command: str, options: Iterable[str]) -> str:
     """Turn an error message of argparse into a sentence, the most similar option, and a hint at the help.
 
@@ -61,7 +71,10 @@ def of_arguments(said: str, command: str, options: Iterable[str]) -> str:
     Expected arguments of `a b`, but got --al x. Did you mean `--all`? See `a b --help`.
     """
     unknown = re.search(r"unrecognized arguments: (.*)", one_line(said))
-    if unknown:
+    if lacking := re.search(r"required: (\w+\.\w+(?:, \w+\.\w+)*)$", one_line(said)):  # of Lightning's commands
+        keys = " and ".join(f"`{each.rpartition('.')[2]}`" for each in lacking[1].split(", "))
+        said = f"Expected {keys}, but got none: pass a file with --config FILE. `ssl-geometry init` copies such files."
+    elif unknown:
         first = unknown[1].split()[0].partition("=")[0]
         said = f"Expected arguments of `{command}`, but got {unknown[1]}.{did_you_mean(first, options)}"
     else:

@@ -23,7 +23,7 @@ from lightning_ssl_geometry.diagnostics.card import card, quantities_of, words
 from lightning_ssl_geometry.diagnostics.standard import standard_diagnostics
 from lightning_ssl_geometry.observe.feed import result_name
 from lightning_ssl_geometry.quantity import SECTIONS, Quantity
-from lightning_ssl_geometry.spelling import near
+from lightning_ssl_geometry.spelling import near, one_of_these
 
 _ROOMS = (diagnostics, methods, callbacks)
 _WIDTH, _MOST_NEAR = 100, 3
@@ -46,9 +46,8 @@ def described(name: str) -> str:
         return f"{name!r} is a log of {found[0].owner}.\n\n{_of_result(found[0], known[found[0].owner])}"
     if "." in name and "/" not in name and all(name.split(".")):
         return _card(_imported(name), name)
-    offered = _offered(name)
-    hint = f"Near: {', '.join(offered)}." if offered else "`ssl-geometry describe` lists all."
-    raise ValueError(f"Expected the name of a class or of a log, or an import path, but got {name!r}. {hint}")
+    hint = one_of_these(_offered(name)) or " `ssl-geometry describe` lists all."
+    raise ValueError(f"Expected the name of a class or of a log, or an import path, but got {name!r}.{hint}")
 
 
 def table() -> str:

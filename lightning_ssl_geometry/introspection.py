@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from lightning_ssl_geometry.spelling import near
+from lightning_ssl_geometry.spelling import near, one_of_these
 
 _COMPILED = "_orig_mod."
 _NEAR = 3  # names that an error suggests
@@ -52,10 +52,8 @@ def _outer(names: Sequence[str]) -> list[str]:
 
 
 def _unnamed(network: nn.Module, argument: str, given: str, offered: Sequence[str]) -> str:
-    return (
-        f"Expected `{argument}` to name submodules of {type(network).__name__}, but got {given}. "
-        f"Near: {', '.join(offered) or 'it has none'}."
-    )
+    hint = one_of_these(offered) or " It has none."
+    return f"Expected `{argument}` to name submodules of {type(network).__name__}, but got {given}.{hint}"
 
 
 def matching_submodules(network: nn.Module, patterns: Sequence[str], argument: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Find the known names that a misspelt name may mean."""
 
-__all__ = ["did_you_mean", "near"]
+__all__ = ["did_you_mean", "near", "one_of_these"]
 
 from collections.abc import Iterable
 
@@ -32,4 +32,15 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     >>> did_you_mean("repport", ["fit", "report"])
     ' Did you mean `report`?'
     """
-    return "".join(f" Did you mean `{each}`?" for each in near(wrong, known, most=1))
+    return one_of_these(near(wrong, known, most=1))
+
+
+def one_of_these(names: Iterable[str]) -> str:
+    """Return the question " Did you mean `...`?" with all of these names, or "" without names.
+
+    >>> one_of_these(["fit", "test", "report"])
+    ' Did you mean `fit`, `test` or `report`?'
+    """
+    *first, last = [f"`{each}`" for each in names] or [""]
+    said = f"{', '.join(first)} or {last}" if first else last
+    return f" Did you mean {said}?" if said else ""

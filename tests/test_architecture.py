@@ -57,12 +57,13 @@ ROOMS = {
     "report": rooms("deprecation files manifest plots quantity"),
     "diagnose": rooms(
         "callbacks checks cli_errors cli_messages data deprecation diagnostics distributed either_lightning "
-        "functional introspection methods nn observe report types views"
+        "functional introspection methods nn observe report spelling types views"
     ),
     "start": rooms("callbacks cli_lightning cli_messages diagnose loggers methods recording"),
     "describe": rooms("callbacks diagnose diagnostics methods observe quantity spelling"),
     "cli": rooms("cli_messages commands spelling start"),
-    "cli_lightning": rooms("cli_errors cli_messages"),
+    "cli_lightning": rooms("cli_errors cli_messages cli_shapes"),
+    "cli_shapes": set(),
     "cli_errors": rooms("cli_messages spelling"),
     "__main__": rooms("cli"),
     "__init__": rooms("spelling"),

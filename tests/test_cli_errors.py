@@ -82,6 +82,57 @@ def test_a_projector_that_does_not_fit_its_backbone(tmp_path, capsys, command):
     )
 
 
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        (["data.init_args.channels", "1"], "`backbone.0`, a Conv2d with in_channels=3, .* shape .*, whose width is 1."),
+        (["model.init_args.backbone", "Folded"], "`backbone.1`, a Linear with in_features=7, .* whose width is 192."),
+    ],
+)
+def test_a_network_that_does_not_fit_the_data(tmp_path, capsys, setting, line):
+    key, value = setting
+    found = said(capsys, tmp_path, f"--{key}", value.replace("Folded", "test_cli_errors.Folded"))
+    assert re.match(f"model: Expected {line}", found), found
+
+
+class Folded(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(7, 64))
+
+
+def test_a_command_without_settings_says_what_to_pass(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit"])
+    expected = (
+        "Expected `data` and `model`, but got none: pass a file with --config FILE. `ssl-geometry init` copies such"
+    )
+    assert capsys.readouterr().err.startswith(f"ssl-geometry: error: {expected} files.")
+
+
+def test_a_file_with_another_ending_is_offered(tmp_path, capsys):
+    (tmp_path / "smoke.yaml").touch()
+    assert said(capsys, tmp_path, "--config", str(tmp_path / "smoke.yml")).endswith("Did you mean `smoke.yaml`?")
+
+
+def test_a_logger_whose_package_is_missing_is_one_line_with_the_package(tmp_path, capsys, monkeypatch):
+    for name in ("_TENSORBOARD_AVAILABLE", "_TENSORBOARDX_AVAILABLE"):
+        monkeypatch.setattr(f"lightning.fabric.loggers.tensorboard.{name}", False)
+    config = yaml.safe_load(SMOKE.read_text())
+    config["trainer"] |= {"logger": {"class_path": "TensorBoardLogger", "init_args": {"save_dir": str(tmp_path)}}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "--config", str(tmp_path / "x.yaml")])
+    line = "trainer.logger: Expected the package `tensorboard` to be installed, but it is not: pip install tensorboard"
+    assert f"ssl-geometry: error: {line}\n" in capsys.readouterr().err
+
+
+def test_a_recipe_runs_without_a_progress_bar():
+    cli = lightning_cli(["--config", str(SMOKE), "--trainer.enable_progress_bar", "false"], run=False)
+    kinds = [type(each).__name__ for each in cli.trainer.callbacks]
+    assert "RichProgressBar" not in kinds
+    assert "GeometryMonitor" in kinds
+
+
 def test_data_that_do_not_fit_are_named_before_the_first_step(tmp_path, capsys):
     line = said(capsys, tmp_path, "--data.init_args.subset", "100000000")
     assert line.startswith("data.init_args.subset: Expected `subset` of at most 1438, the size of the training set")
@@ -115,7 +166,7 @@ def test_a_class_that_is_misspelt_where_it_is_given_as_text(capsys):
     for command in ("fit", "diagnose"):
         with pytest.raises(SystemExit, match="2"):
             main([command, "--model", name])
-        assert capsys.readouterr().err == f"ssl-geometry: error: model: {line} Near: `{name}e`.\n"
+        assert capsys.readouterr().err == f"ssl-geometry: error: model: {line} Did you mean `{name}e`?\n"
 
 
 @pytest.mark.parametrize(
@@ -157,12 +208,12 @@ def test_a_key_that_is_none_and_a_file_that_is_not_there(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("key", "line"),
     [
-        ("model.init_args.optimizr", "model: Option 'optimizr' is not accepted. Near: `optimizer`."),
+        ("model.init_args.optimizr", "model: Option 'optimizr' is not accepted. Did you mean `optimizer`?"),
         ("model.init_args.zebra", "model: Option 'zebra' is not accepted."),
-        ("data.init_args.valfraction", "data: Option 'valfraction' is not accepted. Near: `val_fraction`."),
+        ("data.init_args.valfraction", "data: Option 'valfraction' is not accepted. Did you mean `val_fraction`?"),
         (
             "trainer.callbacks.init_args.view_layot",
-            "trainer.callbacks.0: Option 'view_layot' is not accepted. Near: `view_layout`.",
+            "trainer.callbacks.0: Option 'view_layot' is not accepted. Did you mean `view_layout`?",
         ),
     ],
 )
@@ -175,14 +226,58 @@ def test_a_misspelt_argument_is_refused_with_the_nearest_one(tmp_path, capsys, k
     capsys.readouterr()
     with pytest.raises(SystemExit, match="2"):
         lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
-    assert capsys.readouterr().err == f"ssl-geometry: error: {line}\n"
+    assert capsys.readouterr().err == f"ssl-geometry: error: {line} It is in {tmp_path / 'x.yaml'}.\n"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line"),
+    [
+        ("trainer:", "trainr:", "trainr: Expected a key of `ssl-geometry fit`, but got `trainr`. {}`trainer`?"),
+        (
+            "max_epochs",
+            "max_epoch",
+            "trainer.max_epoch: Expected a key .*, but got `max_epoch`. {}`.*max_epochs`?",
+        ),
+        ("seed_everything", "seed_everythin", "seed_everythin: .*, but got `seed_everythin`. {}`seed_everything`?"),
+        (" temperature", " temprature", "model.init_args.loss: Option 'temprature' is not accepted. {}`temperature`?"),
+        ("batch_size", "batchsize", "data: Option 'batchsize' is not accepted. {}`batch_size`?"),
+        ("methods.SimCLR", "methods.SimClr", "model: .* no attribute 'SimClrModule'. {}`.*methods.SimCLRModule`?"),
+        ("geometry.methods.", "geometry.method.", "model: .* no attribute 'method'. {}`.*geometry.methods`?"),
+        ("geometry.data.", "geometri.data.", "data: No module named .*. {}`lightning_ssl_geometry`?"),
+        ("torch.optim.AdamW", "torch.optm.AdamW", "model.init_args.optimizer: .*optm'. {}`torch.optim`?"),
+        ("class_path: torch.", "clas_path: torch.", "model.init_args.optimizer: .* got `clas_path`. {}`class_path`?"),
+        ("data:\n(.*)\n  init_args:", "data:\n\\1\n  init_arg:", "data: .* but got `init_arg`. {}`init_args`?"),
+    ],
+)
+def test_a_misspelt_word_of_a_file_is_one_line_with_the_key_the_nearest_word_and_the_file(
+    tmp_path, capsys, right, wrong, line
+):
+    path = tmp_path / "x.yaml"
+    path.write_text(re.sub(right, wrong, SMOKE.read_text(), count=1))
+    (tmp_path / "other.yaml").write_text("trainer: {max_epochs: 1}\n")
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "--config", str(path), "--config", str(tmp_path / "other.yaml")])
+    (said,) = capsys.readouterr().err.splitlines()
+    expected = line.format("Did you mean ").replace("?", r"\?")
+    assert re.fullmatch(f"ssl-geometry: error: {expected}.* It is in {re.escape(str(path))}\\.", said), said
+
+
+def test_a_misspelt_word_of_the_command_line_is_in_no_file(tmp_path, capsys):
+    line = said(capsys, tmp_path, "--data.init_args.batchsize", "3")
+    assert line == "data: Option 'batchsize' is not accepted. Did you mean `batch_size`?"
 
 
 @pytest.mark.parametrize(
     ("loss", "line"),
     [
-        ({"class_path": "InfoNCELos"}, "Expected a dot import path string: InfoNCELos. .* Near: `{}.InfoNCELoss`."),
-        ({"class_path": "{}.losses.InfoNCELos"}, ".* has no attribute 'InfoNCELos'. Near: `{}.losses.InfoNCELoss`."),
+        (
+            {"class_path": "InfoNCELos"},
+            "Expected a dot import path string: InfoNCELos. .* Did you mean `{}.InfoNCELoss`\\?",
+        ),
+        (
+            {"class_path": "{}.losses.InfoNCELos"},
+            ".* has no attribute 'InfoNCELos'. Did you mean `{}.losses.InfoNCELoss`\\?",
+        ),
         (
             {"init_args": {"temperature": 0.2}},
             "Expected a `class_path` before the argument `temperature`, but got none: name the class first.",
@@ -197,7 +292,7 @@ def test_a_class_that_is_misspelt_or_left_out(tmp_path, capsys, loss, line):
     capsys.readouterr()
     with pytest.raises(SystemExit, match="2"):
         lightning_cli(["--config", str(tmp_path / "x.yaml")], run=False)
-    expected = f"ssl-geometry: error: model.init_args.loss: {line.replace('{}', package)}\n$"
+    expected = f"ssl-geometry: error: model.init_args.loss: {line.replace('{}', package)} It is in .*x.yaml.\n$"
     assert re.match(expected, capsys.readouterr().err)
 
 

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.introspection import hidden_layers, layer_outputs, matching_submodules, submodule
+from lightning_ssl_geometry.spelling import one_of_these
 
 
 def mlp():
@@ -76,7 +77,7 @@ def test_a_wildcard_stands_for_letters_of_one_part_of_a_name(patterns, names):
 def test_a_pattern_that_matches_nothing_is_answered_with_near_names(pattern, near):
     with pytest.raises(ValueError) as refused:
         matching_submodules(NAMED, ["stem", pattern], "layers")
-    said = f"Expected `layers` to name submodules of ModuleDict, but got {pattern!r}. Near: {near}."
+    said = f"Expected `layers` to name submodules of ModuleDict, but got {pattern!r}.{one_of_these(near.split(', '))}"
     assert str(refused.value) == said
 
 
@@ -89,9 +90,9 @@ def test_less_than_an_output_can_be_kept():
 
 def test_near_names_are_offered():
     network = nn.ModuleDict({"backbone": nn.Linear(1, 1), "head": nn.Linear(1, 1)})
-    with pytest.raises(ValueError, match=r"`taps` to name .* ModuleDict, but got h='bakbone'. Near: backbone."):
+    with pytest.raises(ValueError, match=r"`taps` to name .* ModuleDict, but got h='bakbone'. Did you mean `backbone`"):
         submodule(network, "bakbone", "taps", "h='bakbone'")
-    with pytest.raises(ValueError, match=r"`layer` to .* but got 'zzz'. Near: backbone, head."):
+    with pytest.raises(ValueError, match=r"`layer` to .* but got 'zzz'. Did you mean `backbone` or `head`"):
         submodule(network, "zzz", "layer")
-    with pytest.raises(ValueError, match=r"but got ''. Near: it has none."):
+    with pytest.raises(ValueError, match=r"but got ''. It has none."):
         submodule(nn.Linear(1, 1), "", "layer")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
+from weakref import WeakKeyDictionary, ref
 
 import lightning as L
 from lightning.pytorch.loggers import CSVLogger
@@ -20,6 +21,7 @@ from lightning_ssl_geometry.recording.run_files import RunFiles
 from lightning_ssl_geometry.recording.run_record import RunRecord, described, errors_warned
 
 Kind = Literal["fit", "diagnosis"]
+_FITTED: WeakKeyDictionary[L.Trainer, "ref[L.LightningModule]"] = WeakKeyDictionary()
 
 
 class RunReport(RunCallback):
@@ -43,7 +45,8 @@ class RunReport(RunCallback):
         figures: Send the page's figures to TensorBoardLogger and WandbLogger, and the vectors to wandb.
 
     Raises:
-        ValueError: If `kind` is unknown, or if the Trainer has no logger when the run starts.
+        ValueError: If `kind` is unknown, if the Trainer has no logger when the run starts, or if a Trainer that has
+            fitted one model gets another one without a checkpoint.
     """
 
     turn: ClassVar[Turn] = Turn.REPORTS
@@ -77,12 +80,14 @@ class RunReport(RunCallback):
         put_in_order(trainer, self)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._refuse_another_model(trainer, pl_module)
         super().on_fit_start(trainer, pl_module)
         if self.kind == "fit" and not trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)  # before that, the owner of the files is not known
+        _FITTED[trainer] = ref(pl_module)
         if self.kind == "fit" and trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
@@ -104,7 +109,12 @@ class RunReport(RunCallback):
         if self.kind == "fit":
             self._end(trainer, "finished")
 
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._refuse_another_model(trainer, pl_module)
+        super().on_validation_start(trainer, pl_module)
+
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._refuse_another_model(trainer, pl_module)
         super().on_test_start(trainer, pl_module)
         if self.kind == "diagnosis":
             self._begin(trainer, pl_module)
@@ -135,6 +145,17 @@ class RunReport(RunCallback):
                 self._end(trainer, "interrupted")
             else:
                 self._end(trainer, "failed", exception)
+
+    def _refuse_another_model(self, trainer: L.Trainer, model: L.LightningModule) -> None:
+        fitted = _FITTED.get(trainer)
+        if self.kind != "fit" or fitted is None or fitted() is model:
+            return
+        if trainer.global_step > 0 and trainer.ckpt_path is None:
+            self._ended = True  # the failure does not belong to the run of the first model
+            raise ValueError(
+                "Expected the model that this Trainer has fitted, as its run's folder and page are of one model, but "
+                f"got another {type(model).__name__}. Make a Trainer with a logger of its own for it."
+            )
 
     def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if not trainer.fast_dev_run and not trainer.loggers:  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.observe.tokens import Token
+from lightning_ssl_geometry.spelling import did_you_mean
 
 _WEIGHTS = "model.safetensors"
 _CONFIG, _IMAGES = "config.json", "preprocessor_config.json"
@@ -33,7 +34,7 @@ def load_hub(name: str, normalized: bool = False) -> Loaded:
         normalized: The caller knows the normalisation, so that of preprocessor_config.json is not read.
 
     Raises:
-        FileNotFoundError: If a local folder lacks a file.
+        FileNotFoundError: If `name` is the path of no folder, or a folder lacks a file.
         ImportError: If the model needs transformers, which is not installed.
         OSError: If a file cannot be downloaded.
         ValueError: If config.json is of another library, a file is broken, or preprocessor_config.json does not fit
@@ -75,25 +76,37 @@ def _folder(name: str) -> tuple[Path, str]:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     repository, _, revision = name.partition("@")
+    if _is_path(name):
+        raise FileNotFoundError(_no_folder(name))
     try:
         found = Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_READ)))
     except HFValidationError as error:
-        raise FileNotFoundError(
-            f"Expected `hub` to be a folder or a name such as 'timm/resnet18.a1_in1k', but got {name!r}."
-        ) from error
+        raise FileNotFoundError(_no_folder(name)) from error
     except (HfHubHTTPError, OSError) as error:
         said = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise OSError(
-            f"Expected {name!r} to be downloaded from the Hugging Face Hub, but: {said} Without a connection, give a "
-            f"folder with its {_CONFIG} and {_WEIGHTS}."
-        ) from error
+        raise OSError(f"{_no_folder(name)} It was no model to download either: {said}") from error
     return found, found.name  # of a commit
+
+
+def _is_path(name: str) -> bool:
+    """Whether a text can only be a path: it is absolute, begins with a dot or a tilde, has two slashes, or exists."""
+    path = Path(name)
+    return path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or path.exists()
+
+
+def _no_folder(name: str) -> str:
+    path = Path(name)
+    needed = f"a local folder with {_CONFIG} and {_WEIGHTS}, or a name of the Hub such as 'timm/resnet18.a1_in1k'"
+    if path.is_file():
+        return f"Expected `hub` to be {needed}, but {name!r} is a file."
+    beside = [each for each in path.parent.iterdir() if each.is_dir()] if path.parent.is_dir() else []
+    return f"Expected `hub` to be {needed}, but there is no folder {name!r}.{did_you_mean(name, map(str, beside))}"
 
 
 def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(
-            f"Expected a model of the Hugging Face Hub in {path.parent}, but it has no {path.name}."
+            f"Expected a model in the Hugging Face Hub's layout in the folder {path.parent}, but it has no {path.name}."
         )
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -113,7 +126,8 @@ def _timm(name: str, folder: Path, config: dict[str, Any]) -> Loaded:
     architecture, known, arguments = (config.get(key) for key in ("architecture", "pretrained_cfg", "model_args"))
     if not isinstance(architecture, str) or not timm.is_model(architecture):
         raise ValueError(f"Expected {name!r} to be a model that timm knows, but its architecture is {architecture!r}.")
-    known = {**config, **known} if isinstance(known, dict) else config  # old files have one level only
+    known = dict(known) if isinstance(known, dict) else config  # old files have one level only
+    known |= {key: config[key] for key in ("num_classes",) if key in config}  # of the weights; the block may be older
     own = {key: value for key, value in known.items() if key in PretrainedCfg.__dataclass_fields__}
     own = {key: value for key, value in own.items() if key not in _SOURCES} | {"file": str(folder / _WEIGHTS)}
     options = dict(arguments) if isinstance(arguments, dict) else {}

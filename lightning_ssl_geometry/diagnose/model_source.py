@@ -41,7 +41,7 @@ class ModelSource:
             needed, or a folder in the Hub's layout. The folder has a config.json of timm or of transformers and the
             weights as model.safetensors.
         model: A LightningModule or another `torch.nn.Module`.
-        pretrained: Download and load timm's weights.
+        pretrained: Download and load timm's weights. It must be True beside `hub`.
         checkpoint: File of the weights for `model` or `timm`: a file of `torch.save`, or a .safetensors file.
         prefix: Prefix of the network's keys in the checkpoint, such as "backbone.". It is removed from the keys.
         ignore: Prefixes of keys in the checkpoint to ignore, after `prefix` is removed. The classifier of a timm
@@ -91,6 +91,11 @@ class ModelSource:
         if self.hub is not None and self.checkpoint is not None:
             raise ValueError(
                 "Expected `checkpoint` beside `model` or `timm`, but got it beside `hub`, which has weights."
+            )
+        if self.hub is not None and not self.pretrained:
+            raise ValueError(
+                "Expected `pretrained=True` beside `hub`, whose weights are always loaded, but got False. A network "
+                "with random weights is `timm` with `pretrained=False`, or a `model`."
             )
         if self.checkpoint is None and (self.prefix or self.ignore):
             raise ValueError("Expected `prefix` and `ignore` beside a `checkpoint`, but got none.")

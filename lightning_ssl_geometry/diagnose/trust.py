@@ -13,6 +13,8 @@ from typing import Any
 
 TRUSTED = ("lightning_ssl_geometry", "torch.nn", "torch.optim", "torchvision", "timm")
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
+_STRUCTURE = re.compile(r"[\[{\n]|:\s")  # in a text that may be a config in itself
+_ARRAYS = (b"\x93NUMPY", b"PK\x03\x04")  # how .npy and .npz begin: no text, so that the parser reads no config
 _PYTHON_TAG = re.compile(r"tag:yaml\.org,2002:(python/[\w./:]+)")
 _DEEPEST = 50
 _AGREED = ("y", "yes")
@@ -91,9 +93,19 @@ def _parsed(text: str) -> Any:
 
 
 def _named(text: str) -> Iterator[str]:
-    if "\0" not in text and os.path.isfile(text):  # the parser reads a file in the place of a class
+    if "\0" not in text and os.path.isfile(text) and not _has_arrays(text):  # the parser reads it in a class's place
         yield text
-    yield from (name for name in _DOTTED.findall(text) if _is_importable(name.partition(".")[0]))
+    names = _DOTTED.findall(text) if _STRUCTURE.search(text) else [text.strip()]  # the parser imports a whole text
+    names = [name for name in names if _DOTTED.fullmatch(name)]
+    yield from (name for name in names if _is_importable(name.partition(".")[0]))
+
+
+def _has_arrays(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(8).startswith(_ARRAYS)
+    except OSError:
+        return False
 
 
 def _is_importable(top: str) -> bool:

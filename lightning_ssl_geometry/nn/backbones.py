@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import integer
 from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
-from lightning_ssl_geometry.spelling import near
+from lightning_ssl_geometry.spelling import near, one_of_these
 
 
 class SmallCNN(nn.Sequential):
@@ -108,8 +108,8 @@ class TimmBackbone(nn.Module):
         import timm
 
         if not timm.is_model(name):
-            found = ", ".join(near(name, timm.list_models())) or "none"
-            raise ValueError(f"Expected `name` to be a timm model, but got {name!r}. Near: {found}.")
+            hint = one_of_these(near(name, timm.list_models())) or " `timm.list_models()` lists all."
+            raise ValueError(f"Expected `name` to be a timm model, but got {name!r}.{hint}")
         network: nn.Module = timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0)
         self.out_dim = int(network.num_features)  # type: ignore[arg-type]
         self.network = network

@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lightning_ssl_geometry import spelling
+from lightning_ssl_geometry.spelling import did_you_mean
 from lightning_ssl_geometry.views import image_range
 
 Place = str | int
@@ -113,10 +113,10 @@ def near(name: object, known: Iterable[object]) -> str:
     """Return a hint with the name in `known` that is most similar to `name`, or "" if none is similar.
 
     >>> near("lable", ["image", "label", 3])
-    ' Near: `label`.'
+    ' Did you mean `label`?'
     """
     names = [each for each in known if isinstance(each, str)]
-    return "".join(f" Near: `{each}`." for each in spelling.near(str(name), names, most=1))
+    return did_you_mean(str(name), names)
 
 
 def class_numbers(name: str, label: Any) -> Tensor:

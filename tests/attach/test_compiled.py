@@ -88,6 +88,6 @@ def test_the_nearest_names_are_those_without_torch_compile(tmp_path):
     def unknown(scene):
         scene["CALLBACKS"][:] = [GeometryMonitor(taps={"h": "encoder.9"})]
 
-    with pytest.raises(ValueError, match=r"h='encoder.9'. Near: encoder") as error:
+    with pytest.raises(ValueError, match=r"h='encoder.9'. Did you mean `encoder") as error:
         attach(tmp_path, "compiled", host=part, before=unknown)
     assert "_orig_mod" not in str(error.value)

@@ -95,14 +95,17 @@ def test_the_batches_of_a_stage_may_differ(tmp_path):
     [
         (
             {"label": "lable"},
-            "label='lable' to be in the batch, which has 'image', 'label'. Near: `label`. The batch has 'i",
+            r"label='lable' to be in the batch, which has 'image', 'label'. Did you mean `label`\? The batch has 'i",
         ),
         (
             {"label": "zebra"},
             r"label='zebra' to be in the batch, which has 'image', 'label'. The batch has 'image': float32 \(8, 6\); "
             r"'label': int64 \(8,\).$",
         ),
-        ({"val/label": "labell", "label": "meta"}, "stage 'val', .* label='labell' .* Near: `label`. The batch"),
+        (
+            {"val/label": "labell", "label": "meta"},
+            r"stage 'val', .* label='labell' .* Did you mean `label`\? The batch",
+        ),
     ],
 )
 def test_a_misspelt_place_is_answered_with_the_near_one(tmp_path, keys, message):
@@ -192,7 +195,7 @@ def test_a_host_without_validation_is_scored_on_the_set_it_leaves_aside(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"taps": {"h": "encodr", "z": "head"}}, r"submodules of Host, but got h='encodr'. Near: encoder"),
+        ({"taps": {"h": "encodr", "z": "head"}}, r"submodules of Host, but got h='encodr'. Did you mean `encoder"),
         (
             {"taps": {"h": "encoder", "z": "spare"}, "stages": ["train"]},
             r"`taps` \['z'\], but 'spare' was never called",

@@ -175,7 +175,7 @@ def test_bad_arguments(arguments, message):
 def test_a_layer_that_is_none_is_named_when_the_fit_begins_and_one_with_other_outputs_when_it_ends(tmp_path):
     callback = LinearEvaluation(labels_per_class=[None], features=["pixels"], layers=["backbone.bone", "projecter"])
     with pytest.raises(
-        ValueError, match=r"`layers` to name submodules of SimCLRModule, but got 'backbone\.bone'\. Near: b"
+        ValueError, match=r"`layers` to name submodules of SimCLRModule, but got 'backbone\.bone'\. Did you mean `b"
     ):
         fit(tmp_path / "misspelt", callback)
     assert not callback.rows

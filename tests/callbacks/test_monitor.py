@@ -219,15 +219,18 @@ def test_bad_arguments(arguments, message):
         ),
         (
             {"taps": TAPS | {"H": "trunk"}},
-            "`taps` of GeometryMonitor to name what a diagnostic observes, but none observes 'H'. Near: `h`.$",
+            "`taps` of GeometryMonitor to name what a diagnostic observes, but none observes 'H'. Did you mean `h`\\?$",
         ),
         ({"taps": TAPS | {"h": "torso"}}, "taps` to name submodules of PlainHost, but got h='torso'"),
         ({"batch_keys": {"label": 5}}, "`batch_keys` label=5 to be in the batch, which has 3 positions"),
         (
             {"batch_keys": {"labels": 2}},
-            "to name what a diagnostic observes, but none observes 'labels'. Near: `label`",
+            "to name what a diagnostic observes, but none observes 'labels'. Did you mean `label`",
         ),
-        ({"batch_keys": {"val/lable": 2}}, "to name what a diagnostic observes, but none observes 'lable'. Near: `lab"),
+        (
+            {"batch_keys": {"val/lable": 2}},
+            "to name what a diagnostic observes, but none observes 'lable'. Did you mean `lab",
+        ),
         ({"view_layout": "halves"}, r"called once on 2N rows \(`view_layout`='halves'\), got \[8, 8\]"),
     ],
 )

@@ -246,6 +246,20 @@ class Writes(L.Callback):
         path.write_text("features,labels_per_class,accuracy\ntrained,all,0.875\n")
 
 
+@pytest.mark.parametrize("second", ["fit", "test", "validate"])
+def test_a_trainer_that_has_fitted_one_model_refuses_another(tmp_path, second):
+    trainer = fit(tmp_path, RunReport(table=False), logger=ResumableCSVLogger(tmp_path, "run"))
+    files = [path for path in (tmp_path / RUN).rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in files}
+    with pytest.raises(
+        ValueError, match=r"Expected the model that this Trainer has fitted, .* got another SimCLRModule"
+    ):
+        getattr(trainer, second)(simclr(), datamodule=data())
+    assert {path: path.read_bytes() for path in before} == before
+    trainer.save_checkpoint(tmp_path / "fitted.ckpt")
+    trainer.test(simclr(), datamodule=data(), ckpt_path=tmp_path / "fitted.ckpt", verbose=False)  # the same weights
+
+
 def test_a_diagnosis_is_recorded_by_a_test_alone(tmp_path):
     about = {"model": "resnet18", "checkpoint": "x.ckpt", "samples": 180, "seed": None, "share": 0.5}
     report = RunReport(table=False, kind="diagnosis", about=about)

@@ -84,9 +84,11 @@ def test_bad_input():
     model = DiagnosedModel(Host(), batch_keys={"image": 0, "index": 1}, augment=SimCLRViews())
     with pytest.raises(ValueError, match=r"images in \[0, 1\] for `augment`, but got values from 0 to 3"):
         model.test_step((torch.tensor([0.0, 3.0]).expand(2, 3, 8, 2), torch.arange(2)), 0)
-    with pytest.raises(ValueError, match=r"`backbone` to name submodules of Host, but got 'trunc'. Near: trunk"):
+    with pytest.raises(
+        ValueError, match=r"`backbone` to name submodules of Host, but got 'trunc'. Did you mean `trunk`"
+    ):
         DiagnosedModel(Host(), backbone="trunc")
-    with pytest.raises(ValueError, match=r"`projector` to name submodules of Host, .* Near: trunk, head"):
+    with pytest.raises(ValueError, match=r"`projector` to name submodules of Host, .* Did you mean `trunk` or `head`"):
         DiagnosedModel(Host(), projector="projector")
     with pytest.raises(ValueError, match=r"`layer` to name submodules of Sequential, but got 'avgpool'"):
         DiagnosedModel(Host(), backbone="trunk", layer="avgpool")
@@ -159,7 +161,9 @@ def test_the_first_of_what_a_layer_returns_counts():
 def test_bad_layers_and_tokens():
     with pytest.raises(ValueError, match=r"`token` to be one of \(None, 'cls', 'mean', .*'flatten'\), but got 'first'"):
         DiagnosedModel(vit(), token="first")
-    with pytest.raises(ValueError, match=r"`layers` to .*, but got 'block.\*'. Near: blocks.2, blocks.1, blocks.0"):
+    with pytest.raises(
+        ValueError, match=r"`layers` to .*, but got 'block.\*'. Did you mean `blocks.2`, `blocks.1` or `blocks.0`"
+    ):
         DiagnosedModel(vit(), layers=["block.*"])
     model = DiagnosedModel(vit(), layers="blocks.*")
     with pytest.raises(ValueError, match=r"`blocks.0` to return .*, but got \(5, 5, 12\)\. .*: 'cls' .the first token"):

@@ -87,15 +87,67 @@ def test_a_name_is_found_in_the_cache(original, cached, monkeypatch):
     assert ModelSource(hub=f"user/mine@{COMMIT}").load().about["revision"] == COMMIT
 
 
+def one_level(folder, **changes):
+    """Rewrite config.json as timm wrote it before the block `pretrained_cfg` existed: all keys at one level."""
+    config = json.loads((folder / "config.json").read_text())
+    known = {key: config[key] for key in ("architecture", "num_classes", "num_features")}
+    (folder / "config.json").write_text(json.dumps(config["pretrained_cfg"] | known | changes))
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_an_old_folder_of_timm_is_read_as_timm_reads_it(original, folder, fixed):
+    one_level(folder, fixed_input_size=fixed)  # if false, timm resamples the position embeddings to its own size
+    loaded = ModelSource(hub=str(folder)).load()
+    theirs = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    x = torch.rand(2, 3, SIDE, SIDE)
+    h = loaded.module.eval()(x).detach()
+    assert torch.equal(h, without_classifier(theirs, x))
+    assert torch.equal(h, without_classifier(original, x)) == fixed
+    known = theirs.pretrained_cfg
+    assert loaded.normalization == (tuple(known["mean"]), tuple(known["std"])) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert loaded.image_size == known["input_size"][-1] == SIDE
+
+
+def test_the_number_of_classes_is_that_of_the_weights(original, folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["pretrained_cfg"]["num_classes"] = 1000  # of the weights before they were fine-tuned
+    del config["model_args"]
+    config["pretrained_cfg"]["fixed_input_size"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    x = torch.rand(2, 3, SIDE, SIDE)
+    h = ModelSource(hub=str(folder)).load().module.eval()(x).detach()
+    assert torch.equal(h, without_classifier(original, x))
+
+
 @pytest.mark.parametrize("name", ["user/other", "user/mine@main2"])
 def test_what_is_not_in_the_cache_cannot_be_downloaded_here(cached, name):
-    with pytest.raises(OSError, match=f"'{name}' to be downloaded from the Hugging Face Hub, but: .* give a folder"):
+    said = f"a local folder with config.json and model.safetensors, or .*, but there is no folder '{name}'. It was no "
+    with pytest.raises(OSError, match=f"{said}model to download either: "):
         ModelSource(hub=name).load()
 
 
-def test_a_name_that_is_neither(cached):
-    with pytest.raises(FileNotFoundError, match=r"`hub` to be a folder or a name such as 'timm/.*', but got 'a/b/c d'"):
-        ModelSource(hub="a/b/c d").load()
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a/b/c d", "but there is no folder 'a/b/c d'.$"),
+        ("./mien", "but there is no folder './mien'. Did you mean `mine`?$"),
+        ("mine/config.json", "but 'mine/config.json' is a file.$"),
+        ("/nowhere/at/all", "but there is no folder '/nowhere/at/all'.$"),
+        ("empty", "in the folder empty, but it has no config.json.$"),
+        ("no_weights", "weights in model.safetensors, but it has config.json. Weights"),
+    ],
+)
+def test_a_wrong_path_is_not_downloaded(folder, monkeypatch, name, said):
+    def download(*_, **__):
+        raise AssertionError("a path was taken for a name of the Hub")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.chdir(folder.parent)
+    (folder.parent / "empty").mkdir()
+    (folder.parent / "no_weights").mkdir()
+    shutil.copy(folder / "config.json", folder.parent / "no_weights")
+    with pytest.raises(FileNotFoundError, match=said.replace("?", r"\?")):
+        ModelSource(hub=name).load()
 
 
 def rewritten(**changes):
@@ -148,6 +200,8 @@ def test_a_folder_that_is_spoilt(folder, spoil, error, message):
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`checkpoint` beside `model` or `timm`, but got it beside `hub`"):
         ModelSource(hub="user/mine", checkpoint="x.safetensors")
+    with pytest.raises(ValueError, match="`pretrained=True` beside `hub`, whose weights are always loaded, but got Fa"):
+        ModelSource(hub="user/mine", pretrained=False)
     with pytest.raises(ValueError, match="but got timm and hub"):
         ModelSource(hub="user/mine", timm="resnet18")
 

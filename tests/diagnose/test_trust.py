@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -140,6 +141,9 @@ def test_a_run_in_a_comparison_is_asked_for_too(run, capsys):
         ({"class_path": "torch.nn.NoSuchClass"}, []),
         ({"class_path": "SmallCNN"}, []),
         ({"root": "/data/photos.v2/train", "lr": 0.1, "none": None, "size": [1, "2.5"]}, []),
+        ({"train": "/x/planted.npy", "test": "planted.npz:x", "val": "../planted.npy"}, []),
+        ({"train": "arrays.npy", "test": "arrays.npz"}, []),
+        ({"a": "{'class_path':\t'planted.Projector'}"}, ["planted.Projector"]),
         ({"class_path": "planted.Projector"}, ["planted.Projector"]),
         ({"class_path": "not_there.Projector"}, []),
         ("planted.Projector", ["planted.Projector"]),
@@ -156,6 +160,8 @@ def test_a_run_in_a_comparison_is_asked_for_too(run, capsys):
 )
 def test_what_a_config_would_import(run, held, names):
     (run / "inner.yaml").write_text("class_path: planted.Projector\n")
+    np.save("arrays.npy", np.zeros(2))
+    np.savez("arrays.npz", x=np.zeros(2))
     assert foreign_names(held) == names
     assert not (run / "imported").exists()
 

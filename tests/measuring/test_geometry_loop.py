@@ -253,7 +253,7 @@ def test_a_run_whose_folder_is_gone_gets_a_new_one(tmp_path):
         ({"model": "resnet18"}, "Expected `model` to be a torch.nn.Module, but got a str."),
         ({"taps": {"h": "body"}}, "Expected `taps` to name submodules of Model, but got h='body'"),
         ({"every_n_steps": 0}, "Expected `every_n_steps` >= 1"),
-        ({"batch_keys": {"lable": 2}}, "none observes 'lable'. Near: `label`."),
+        ({"batch_keys": {"lable": 2}}, "none observes 'lable'. Did you mean `label`"),
         ({"on_error": "ignore"}, "Expected `on_error`"),
         ({"diagnostics": {"a/b": EffectiveRank()}}, "without '/'"),
         ({"rename": {"rnk": {"h": "z"}}}, "Expected `rename` to name one of"),

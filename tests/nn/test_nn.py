@@ -49,9 +49,9 @@ def test_timm():
     backbone = TimmBackbone("resnet10t", in_channels=1).eval()
     with torch.no_grad():
         assert backbone(torch.randn(2, 1, 32, 32)).shape == (2, backbone.out_dim)
-    with pytest.raises(ValueError, match=r"timm model, but got 'resnet10x'. Near: .*resnet10t"):
+    with pytest.raises(ValueError, match=r"timm model, but got 'resnet10x'. Did you mean .*resnet10t"):
         TimmBackbone("resnet10x")
-    with pytest.raises(ValueError, match=r"timm model, but got '0000'. Near: none\."):
+    with pytest.raises(ValueError, match=r"timm model, but got '0000'. `timm.list_models\(\)` lists all"):
         TimmBackbone("0000")
 
 

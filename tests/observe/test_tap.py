@@ -53,12 +53,16 @@ SAYS = "Say what h is: 'm:cls' .the first token., 'm:mean' .the mean over all to
         ("m", None, "to return a tensor, but got one NoneType.$"),
         ("m:x", None, "to have a part 'x', but got one NoneType.$"),
         ("m:2", (TOKENS, TOKENS), "to have a part '2', but got a tuple of 2 tensors .4, 7, 3. with '0', '1'"),
-        ("m:lost", {"last": TOKENS}, "to have a part 'lost', but got a dict of 'last' with 'last'. Near: `last`"),
+        (
+            "m:lost",
+            {"last": TOKENS},
+            "to have a part 'lost', but got a dict of 'last' with 'last'. Did you mean `last`",
+        ),
         ("m:last", {"last": TOKENS}, "Say what h is: 'm:last:cls'"),
         (
             "m:clss",
             TOKENS,
-            r"\('m:clss'\) to name one of cls, mean, patch_mean, mean_nhwc, flatten, but got 'clss'. Near: `cls`",
+            r"\('m:clss'\) to name one of cls, mean, patch_mean, mean_nhwc, flatten, but got 'clss'.* mean `cls`",
         ),
         ("m:cls", MAP, r"to return tokens \(N, T, D\) for 'cls', but got \(4, 3, 2, 2\)"),
         ("m:mean", torch.ones(4, 3), r"tokens \(N, T, D\) or a map \(N, D, H, W\) for 'mean', but got \(4, 3\)"),

@@ -124,9 +124,9 @@ def test_bad_input():
         ValueError, match=r"`view_layout` to be one of \('calls', 'halves', 'interleaved'\), but got 'both'"
     ):
         Taps({}, "both")
-    with pytest.raises(ValueError, match=r"submodules of Host, but got h='backbon'. Near: backbone"):
+    with pytest.raises(ValueError, match=r"submodules of Host, but got h='backbon'. Did you mean `backbone`"):
         Taps({"h": "backbon"}).attach(Host())
-    with pytest.raises(ValueError, match=r"h='zzz'. Near: backbone, head, unused, pair"):
+    with pytest.raises(ValueError, match=r"h='zzz'. Did you mean `backbone`, `head`, `unused` or `pair`"):
         Taps({"h": "zzz"}).attach(Host())
     with pytest.raises(ValueError, match=r"one shape per view, but got \[\(5, 4\), \(4, 4\)\]"):
         observed("calls", x, x[:4])
@@ -264,7 +264,7 @@ def test_bad_lists(taps, layout, message):
             r"h before z, but 'visual' \(z\) returned before 'visual_head' \(h\)",
         ),
         (BOTH | MODULES, INPUTS[::-1], r"`taps` encoder.visual='visual' to take a tensor of shape \(5, 2\)"),
-        ({"h": ["visual", "txt"]}, INPUTS, "submodules of Towers, but got h.txt='txt'. Near: text"),
+        ({"h": ["visual", "txt"]}, INPUTS, "submodules of Towers, but got h.txt='txt'. Did you mean `text`"),
     ],
 )
 def test_what_towers_cannot_do_is_named(taps, inputs, message):

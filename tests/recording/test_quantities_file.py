@@ -275,7 +275,7 @@ def test_a_declared_key_that_no_result_has_is_named_once(tmp_path):
         def compute(self):
             return {"value": self.total}
 
-    said = r"^`Misspelt.quantities` declares 'vlaue', which `compute` did not return. Near: `value`.$"
+    said = r"^`Misspelt.quantities` declares 'vlaue', which `compute` did not return. Did you mean `value`\?$"
     with pytest.warns(UserWarning, match=said) as warned:
         fit(tmp_path / "a", monitor({"mine": Misspelt()}, stages=("train", "val")), max_epochs=2)
     assert len([each for each in warned if "Misspelt" in str(each.message)]) == 1
