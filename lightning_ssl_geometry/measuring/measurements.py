@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import named
 from lightning_ssl_geometry.diagnostics.diagnostic import preferred
 from lightning_ssl_geometry.diagnostics.standard import (
@@ -201,7 +202,11 @@ class Measurements:
     def read_out(self, stage: str, moment: Moment, device: torch.device) -> dict[str, Tensor]:
         """Compute the diagnostics of a stage on all ranks, write the arrays, and return the scalars by logged name."""
         seen = self._seen.get(stage, Seen(0, 0))
-        found, self.seen[stage] = self._readout(self._metrics[stage], stage, moment, seen=seen, device=device)
+        metrics = self._metrics[stage]
+        found, self.seen[stage], source = self._readout(metrics, stage, moment, seen=seen, device=device)
+        if source:  # rank 0, which writes the files, had no step
+            spaces, widths = distributed.broadcast((self._spaces, self._widths), source)
+            self._spaces, self._widths = spaces | self._spaces, widths | self._widths
         assert self._files is not None
         self._declare(stage, found, moment)
         results = {result_name(name, key): value for name, by in found.items() for key, value in by.items()}
