@@ -4,8 +4,14 @@ import json
 
 import pytest
 import torch
-from hosts import pairs
+from hosts import PlainHost, loader, pairs, quiet
 from loops import Model, diagnostics, loop, rows, seeded, train
+from pages import report, write_info, write_log
+
+from lightning_ssl_geometry.callbacks import RunReport
+from lightning_ssl_geometry.recording import run_record
+from lightning_ssl_geometry.report import read_run
+from lightning_ssl_geometry.report.facts import facts
 
 
 @pytest.mark.parametrize("mid_epoch", [False, True])
@@ -38,7 +44,48 @@ def test_a_resumed_run_continues_the_folder(tmp_path, mid_epoch):
     for path in (geometry.folder / "geometry" / "train").glob("*.csv"):
         assert (rest.folder / "geometry" / "train" / path.name).read_text() == path.read_text()
     assert (rest.folder / "superseded-1" / "metrics.csv").exists()
-    assert json.loads((rest.folder / "run.json").read_text())["from_step"] == 10
+    record = json.loads((rest.folder / "run.json").read_text())
+    assert record["from_step"] == 10
+    assert [part["ended"] for part in record["parts"]] == [None, record["ended"]]  # the first part was killed
+    assert record["started"] == record["parts"][0]["started"]
+
+
+def test_a_run_in_three_parts_began_with_the_first_and_took_the_sum(tmp_path, monkeypatch):
+    clock = iter(f"2026-01-0{day}T00:0{minute}:00+00:00" for day in (1, 2, 3) for minute in (0, day))
+    monkeypatch.setattr(run_record, "_now", lambda: next(clock))
+    state = None
+    for epoch in range(3):
+        geometry = loop(tmp_path)
+        if state:
+            geometry.load_state_dict(state)
+        train(geometry.model, geometry, epochs=epoch + 1, first=epoch)
+        state = geometry.state_dict()
+        geometry.close()
+    said = facts(read_run(tmp_path / "version_0"))
+    assert said[-3:] == ["started 2026-01-01 00:00 UTC", "took 6 min 0 s", "resumed twice"]
+
+
+@pytest.mark.parametrize("same_folder", [True, False])
+def test_a_resumed_fit_began_with_the_first_part(tmp_path, monkeypatch, same_folder):
+    clock = iter(f"2026-01-0{day}T00:0{minute}:00+00:00" for day in (1, 2) for minute in (0, day))
+    monkeypatch.setattr(run_record, "_now", lambda: next(clock))
+    folders = [tmp_path / "first", tmp_path / ("first" if same_folder else "second")]
+    checkpoint = None
+    for epochs, folder in enumerate(folders, 1):
+        trainer = quiet(folder, max_epochs=epochs, callbacks=[RunReport(table=False)])
+        trainer.fit(PlainHost(), loader(), loader(seed=1), ckpt_path=checkpoint)
+        trainer.save_checkpoint(checkpoint := tmp_path / "x.ckpt")
+    said = facts(read_run(folders[-1]))
+    assert said[-3:] == ["started 2026-01-01 00:00 UTC", "took 3 min 0 s", "resumed once"]
+
+
+def test_a_part_that_was_killed_took_an_unknown_time(tmp_path):
+    first, second = "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"
+    parts = [{"started": first, "ended": None}, {"started": second, "ended": "2026-01-02T00:02:00+00:00"}]
+    write_log(tmp_path, loss=[1.0, 0.5])
+    write_info(tmp_path, started=first, ended=parts[1]["ended"], parts=parts)
+    assert facts(read_run(tmp_path))[-2:] == ["took more than 2 min 0 s", "resumed once"]
+    assert "started 2026-01-01 00:00 UTC; started 2026-01-02 00:00 UTC, ended 2026-01-02 00:02 UTC" in report(tmp_path).text
 
 
 def test_a_run_whose_folder_is_gone_gets_a_new_one(tmp_path):
