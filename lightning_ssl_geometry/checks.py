@@ -2,6 +2,7 @@
 
 __all__ = [
     "at_least",
+    "embeddings",
     "finite",
     "floating",
     "inside",
@@ -132,6 +133,32 @@ def integers(**arguments: Tensor) -> None:
     for name, value in arguments.items():
         if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
             raise ValueError(f"Expected `{name}` of an integer dtype, but got {value.dtype}.")
+
+
+def embeddings(*axes: str, **arguments: Tensor) -> None:
+    """Raise an error if an argument is no tensor of floats with one of the given numbers of axes.
+
+    This is a TypeError for a numpy array or another type, and a ValueError for a wrong dtype or number of axes.
+
+    Args:
+        axes: Names of the axes, such as "N, D". In "..., D", the dots stand for any number of axes.
+        arguments: The tensors.
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            hint = f" Use `torch.from_numpy({name})`." if kind == "ndarray" else ""
+            raise TypeError(f"Expected `{name}` to be a torch.Tensor, but got a {kind}.{hint}")
+        if not value.is_floating_point():
+            raise ValueError(f"Expected `{name}` of a float dtype, but got {value.dtype}. Use `{name}.float()`.")
+        if not any(value.ndim == n or (more and value.ndim > n) for n, more in map(_count, axes)):
+            said = " or ".join(f"({each})" for each in axes)
+            raise ValueError(f"Expected `{name}` of shape {said}, but got {tuple(value.shape)}.")
+
+
+def _count(axes: str) -> tuple[int, bool]:
+    names = axes.split(", ")
+    return len(names) - ("..." in names), "..." in names
 
 
 def finite(**arguments: Tensor) -> None:

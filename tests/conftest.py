@@ -2,8 +2,10 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from multiprocessing.connection import Listener
 from pathlib import Path
 
@@ -45,11 +47,12 @@ class TwoProcesses:
     def __init__(self, folder: Path) -> None:
         self.listener = Listener(str(folder / "socket"), family="AF_UNIX")
         command = [sys.executable, str(Path(__file__).with_name("ranks.py"))]
-        rest = [str(folder / "socket"), str(folder / "store")]
-        self.processes = [subprocess.Popen([*command, str(rank), *rest]) for rank in range(2)]
+        self.process = subprocess.Popen([*command, str(folder / "socket"), str(folder / "store")])
         self.listener._listener._socket.settimeout(300)  # a process that dies at its start must not be waited for
         connections = [self.listener.accept() for _ in range(2)]
-        self.connections = [c for _, c in sorted(((c.recv(), c) for c in connections), key=lambda pair: pair[0])]
+        ranks = sorted(((*c.recv(), c) for c in connections), key=lambda rank: rank[0])
+        self.pids = [pid for _, pid, _ in ranks]
+        self.connections = [connection for *_, connection in ranks]
 
     def __call__(self, function, *args):
         task = pickle.dumps((function.__code__.co_filename, function.__name__, args))
@@ -66,9 +69,10 @@ class TwoProcesses:
         return [result for _, result in answers]
 
     def stop(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
         self.listener.close()
 
 

@@ -1,7 +1,8 @@
-"""One rank of the process pair behind the fixture `two_processes`: python ranks.py RANK ADDRESS STORE.
+"""The process pair behind the fixture `two_processes`: python ranks.py ADDRESS STORE.
 
-It runs the functions it is sent, one after the other, in one gloo process group, and sends back what they
-return or the traceback they raise. It ends by `os._exit`: torch may abort at a normal exit after gloo work.
+The process imports what the tests need, and then forks: two imports would take most of the time. Each rank runs the
+functions it is sent, one after the other, in one gloo process group, and sends back what they return or the traceback
+they raise. It ends by `os._exit`: torch may abort at a normal exit after gloo work.
 """
 
 import importlib.util
@@ -13,6 +14,10 @@ from multiprocessing.connection import Client
 
 import torch
 from torch import Tensor, distributed, nn
+
+import lightning_ssl_geometry.callbacks
+import lightning_ssl_geometry.data
+import lightning_ssl_geometry.methods  # noqa: F401 (before the fork)
 
 
 def _load(path: str, name: str):
@@ -37,7 +42,7 @@ def main(rank: int, address: str, store: str) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     with Client(address) as connection:
-        connection.send(rank)
+        connection.send((rank, os.getpid()))
         while (task := connection.recv_bytes()) != b"stop":
             path, name, args = pickle.loads(task)
             try:
@@ -48,5 +53,5 @@ def main(rank: int, address: str, store: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(0 if os.fork() else 1, *sys.argv[1:])
     os._exit(0)

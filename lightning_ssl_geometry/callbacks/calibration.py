@@ -65,7 +65,7 @@ def _statistics(
 ) -> dict[str, dict[str, Tensor]]:
     try:
         twin = HostCopy(trainer, host, in_place=True)
-        with twin.apart(), random_state_kept(host):
+        with twin.apart(), random_state_kept():
             found = _passed(trainer, twin, fresh)
     except Exception as error:
         rank_zero_warn(

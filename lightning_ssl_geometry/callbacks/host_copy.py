@@ -80,7 +80,7 @@ class HostCopy:
         arguments = [batch_idx] if is_param_in_hook_signature(method, "batch_idx", min_args=2) else []
         if stage != "train" and is_param_in_hook_signature(method, "dataloader_idx", explicit=True, min_args=3):
             arguments += [0]
-        with random_state_kept(self.module), context, torch.set_grad_enabled(stage == "train"):
+        with random_state_kept(), context, torch.set_grad_enabled(stage == "train"):
             return method(copy.deepcopy(batch), *arguments)
 
     def training_pass(self, batch: Any, batch_idx: int) -> None:

@@ -62,7 +62,7 @@ class Rehearsal:
             return
         stepped = has_validation(host)
         callbacks = [each for each in callbacks if stepped or each.looks_itself]
-        with random_state_kept(host), _validating(trainer):
+        with random_state_kept(), _validating(trainer):
             loader = validation_loader(trainer)
             batches = list(first_batches(loader, 1)) if loader is not None and is_repeatable(loader) else []
             ready = torch.tensor(len(batches), device=host.device)

@@ -175,7 +175,7 @@ class RunReport(RunCallback):
         except ValueError:  # the files are of another run, which may be why this run failed
             return False
         self._record = self._recorded(files)
-        self._record.entries = self._entries(trainer, pl_module)
+        self._record.take(self._entries(trainer, pl_module), self._done(trainer))
         return True
 
     def _end(self, trainer: L.Trainer, status: str, error: BaseException | None = None) -> None:

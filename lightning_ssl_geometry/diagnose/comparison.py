@@ -50,7 +50,8 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
     for name, data in seen.items():
         if data != seen[first]:
             raise ValueError(
-                f"Expected diagnoses of the same data, but {first!r} is of {seen[first]}, {name!r} of {data}."
+                f"Expected diagnoses of the same data, but {first!r} is of {seen[first]}, {name!r} of {data}. If the "
+                "samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
             )
     for name, (other, _) in found.items():
         if not torch.equal(index, other):

@@ -9,11 +9,13 @@ __all__ = [
     "by_sample",
     "evaluating",
     "first_view",
+    "label_second",
 ]
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +30,8 @@ from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_e
 from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.random import counter_hash
 from lightning_ssl_geometry.settings import names_its_class
+
+_Update = TypeVar("_Update", bound=Callable[..., None])
 
 
 class Moments(Diagnostic):
@@ -248,6 +252,18 @@ class ComparedRows(SampledRows):
         if "now" in self._kept and not self._forwards:
             now = self._kept.pop("now")
             self._kept = {"first": self._kept.get("first", now), "last": now}
+
+
+def label_second(update: _Update) -> _Update:
+    """Let `update(z, label)` work where `index` stands second: if no label is named, the second is the label."""
+
+    @functools.wraps(update)
+    def wrapped(self: Metric, *given: Any, **named: Any) -> None:
+        if len(given) == 2 and not {"label", "index"} & named.keys():
+            given, named = given[:1], named | {"label": given[1]}
+        update(self, *given, **named)
+
+    return wrapped  # type: ignore[return-value]
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.deprecation import by_position
-from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample, label_second
 from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
 from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.functional.clusteredness import ClusterScores, clusteredness, uniform_uniformity
@@ -108,6 +108,7 @@ class Clusteredness(SampledRows):
         self.t = t
         self.n_init = n_init
 
+    @label_second
     @by_position("label")
     def update(self, z: Tensor, index: Tensor | None = None, *, label: Tensor) -> None:
         """Add `z` (V, N, P) or (N, P) for V views of N samples, `index` (N,) and `label` (N,)."""

@@ -130,7 +130,24 @@ def _scalars(panel: _Panel, ax: "Axes") -> None:
         upper_bound=high,
         name=panel.unit,
     )
+    bottom, top = ax.get_ylim()
+    room = 0.1 * (top - bottom)  # for the words beyond the bounds, and the value
+    ax.set_ylim(bottom - (low is not None) * room, top + room)
+    for name, bound, side in (("lowest", low, "top"), ("highest", high, "bottom")):
+        if bound is not None:  # outside of the range of values
+            place = (0.98, bound), ("axes fraction", "data")
+            _note(ax, f"{name} possible: {bound:g}", place, ha="right", va=side, offset=(0, -2 if side == "top" else 2))
+    for line in ax.lines if len(readouts) == 1 else ():
+        x, y = line.get_xydata()[0]
+        if np.isfinite(y):
+            _note(ax, f"{y:.4g}", ((x, y), "data"), ha="center", va="bottom", offset=(0, 6))
     _legend(ax, len(panel.quantities))
+
+
+def _note(ax: "Axes", text: str, place: tuple[Any, Any], *, ha: str, va: str, offset: tuple[float, float]) -> None:
+    xy, coordinates = place
+    style: dict[str, Any] = {"ha": ha, "va": va, "fontsize": "small", "annotation_clip": False}
+    ax.annotate(text, xy, offset, xycoords=coordinates, textcoords="offset points", **style)
 
 
 def _lines(panel: _Panel, ax: "Axes") -> None:

@@ -12,7 +12,7 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.deprecation import by_position
-from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample
+from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample, label_second
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
@@ -158,6 +158,7 @@ class LabelAgreement(SampledRows):
         super().__init__(("z", "label", "coarse_label"), contrast_size, seed)
         self.has_coarse = False
 
+    @label_second
     @by_position("label", "coarse_label")
     def update(
         self, z: Tensor, index: Tensor | None = None, *, label: Tensor, coarse_label: Tensor | None = None

@@ -27,7 +27,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, finite, inside, rows, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, finite, inside, rows, shaped
 from lightning_ssl_geometry.precision import in_float64
 
 
@@ -98,6 +98,7 @@ def gradient_spectrum(x1: Tensor, x2: Tensor, weight: Tensor | None = None) -> T
     >>> gradient_spectrum(x, x)  # the variances 0.5 and 2
     tensor([2.0000, 0.5000], dtype=torch.float64)
     """
+    embeddings("N, D", x1=x1, x2=x2)
     return covariances_gradient_spectrum(*pair_covariances(x1, x2), weight)
 
 
@@ -134,6 +135,7 @@ def content_dimension(x1: Tensor, x2: Tensor, *, min_ratio: float = 10.0, eps: f
     >>> content_dimension(x1, x1 + torch.tensor([0.0, 0.0, 0.0, 0.1]) * x1.roll(1, dims=0)).item()
     3
     """
+    embeddings("N, D", x1=x1, x2=x2)
     return covariances_content_dimension(*pair_covariances(x1, x2), min_ratio=min_ratio, eps=eps)
 
 

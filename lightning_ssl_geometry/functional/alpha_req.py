@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import embeddings
 from lightning_ssl_geometry.functional.rounding import rounding_floor
 from lightning_ssl_geometry.precision import in_float64
 
@@ -57,6 +58,7 @@ def alpha_req(
     >>> round(alpha_req(h, center=False).alpha.item(), 3)
     1.0
     """
+    embeddings("N, D", "V, N, D", h=h)
     if h.ndim < 2 or not h.is_floating_point():
         shape = f"{tuple(h.shape)} of {h.dtype}"
         raise ValueError(f"Expected `h` of shape (N, D) or (V, N, D) and a float dtype, but got {shape}.")

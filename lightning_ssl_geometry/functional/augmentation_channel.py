@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from lightning_ssl_geometry.checks import at_least, inside, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, inside, shaped
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 from lightning_ssl_geometry.precision import in_float64
 
@@ -65,6 +65,7 @@ def augmentation_channel_loss(
     >>> f"{augmentation_channel_loss(z).abs():.3f}"
     '0.000'
     """
+    embeddings("N, m, P", z=z)
     shaped("N, m, P", z=z)
     if min(z.shape[:2]) < 2:
         raise ValueError(f"Expected `z` of shape (N, m, P), N >= 2 and m >= 2, but got {tuple(z.shape)}.")

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, floating, inside, rows, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, floating, inside, rows, shaped
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 
@@ -32,6 +32,7 @@ def byol(q1: Tensor, q2: Tensor, z1: Tensor, z2: Tensor, eps: float = 1e-8) -> T
         z2: (N, P), the target's embeddings of view 2.
         eps: >= 0; a row of at most this length is treated as 0.
     """
+    embeddings("N, P", q1=q1, q2=q2, z1=z1, z2=z2)
     shaped("N, P", q1=q1, q2=q2, z1=z1, z2=z2)
     floating(q1=q1, q2=q2, z1=z1, z2=z2)
     rows(1, q1=q1)
@@ -54,6 +55,7 @@ def byol_prediction_error(q: Tensor, z: Tensor, eps: float = 1e-8) -> Tensor:
     >>> byol_prediction_error(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
     tensor([0., 2.])
     """
+    embeddings("N, P", q=q, z=z)
     shaped("N, P", q=q, z=z)
     floating(q=q, z=z)
     at_least(0, eps=eps)

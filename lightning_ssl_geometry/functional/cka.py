@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import embeddings
 from lightning_ssl_geometry.precision import in_float64
 
 
@@ -114,7 +115,8 @@ def _same_samples(h: Sequence[Tensor], unbiased: bool) -> list[Tensor]:
 
 def _rows(name: str, h: Tensor, unbiased: bool) -> Tensor:
     least = 4 if unbiased else 2
-    if h.ndim != 2 or len(h) < least:
+    embeddings("n, D", **{name: h})
+    if len(h) < least:
         raise ValueError(f"Expected `{name}` of shape (n, D) with n >= {least}, but got {tuple(h.shape)}.")
     return h
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
-from lightning_ssl_geometry.checks import at_least, finite, floating, inside, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, finite, floating, inside, shaped
 from lightning_ssl_geometry.precision import float64_device, in_float64
 
 _LONGEST = 1e6  # the series of `uniform_uniformity` has about 2 t terms
@@ -62,6 +62,7 @@ def clusteredness(
     >>> [f"{clusteredness(z, torch.tensor(label)).nmi:.2f}" for label in ([7, 7, 3, 3], [0, 1, 0, 1])]
     ['1.00', '0.00']
     """
+    embeddings("N, P", z=z)
     from sklearn.metrics import normalized_mutual_info_score
 
     clusters = _clusters(z, label)
@@ -98,6 +99,7 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
     >>> f"{silhouette(torch.tensor([[0.0], [1.0], [5.0], [6.0]]), torch.tensor([0, 0, 1, 1]), normalize=False):.3f}"
     '0.798'
     """
+    embeddings("N, P", z=z)
     from sklearn.metrics import silhouette_score
 
     rows = _rows(z, normalize)
@@ -118,6 +120,7 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
         n_init: Number of starts, >= 1; the best result is used.
         seed: Seed of the starts.
     """
+    embeddings("N, P", z=z)
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 

@@ -9,7 +9,7 @@ __all__ = ["alignment", "gaussian_potential", "uniformity"]
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
-from lightning_ssl_geometry.checks import positive, rows, shaped
+from lightning_ssl_geometry.checks import embeddings, positive, rows, shaped
 
 
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
@@ -26,6 +26,7 @@ def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = T
         alpha: Exponent of the distance, > 0.
         normalize: Project the rows onto the unit sphere first.
     """
+    embeddings("N, P", z1=z1, z2=z2)
     shaped("N, P", z1=z1, z2=z2)
     positive(alpha=alpha)
     if normalize:
@@ -50,6 +51,7 @@ def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size:
     >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item(), 3)
     -8.0
     """
+    embeddings("N, P", z=z)
     return gaussian_potential(z, t, normalize=normalize, block_size=block_size).log()
 
 
@@ -61,6 +63,7 @@ def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, blo
     The logarithm is :func:`uniformity`, which has the same arguments. CRL-TAC (arXiv 2111.07679) reports the potential
     with t = 2. With this t, uniform points on the unit sphere of a 50-dimensional space give 0.0215.
     """
+    embeddings("N, P", z=z)
     shaped("N, P", z=z)
     rows(2, z=z)
     positive(t=t)

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import inside, one_of, rows, shaped
+from lightning_ssl_geometry.checks import embeddings, inside, one_of, rows, shaped
 from lightning_ssl_geometry.precision import in_float64
 
 Average = Literal["inverses", "estimates"]
@@ -55,6 +55,7 @@ def two_nn_dimension(h: Tensor, *, discard: float = 0.1, estimator: Estimator = 
     >>> 1.7 < two_nn_dimension(plane).item() < 2.3
     True
     """
+    embeddings("N, D", h=h)
     return distances_two_nn_dimension(neighbor_distances(h, 2, chunk_size), discard=discard, estimator=estimator)
 
 
@@ -83,6 +84,7 @@ def mle_dimension(h: Tensor, neighbors: int = 20, *, average: Average = "inverse
     Raises:
         ValueError: If `h` has another shape, an argument is out of range, or points coincide.
     """
+    embeddings("N, D", h=h)
     return distances_mle_dimension(neighbor_distances(h, neighbors, chunk_size), average=average)
 
 

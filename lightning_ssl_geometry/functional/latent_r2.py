@@ -9,7 +9,7 @@ __all__ = ["check_moments", "latent_r2", "moments_r2", "row_moments"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, finite, inside, shaped
 from lightning_ssl_geometry.precision import in_float64
 
 
@@ -41,6 +41,7 @@ def latent_r2(h: Tensor, z: Tensor, fit: Tensor | None = None, *, rcond: float =
     >>> [f"{r2:.3f}" for r2 in latent_r2(h, h @ torch.ones(5, 2) - 3)]
     ['1.000', '1.000']
     """
+    embeddings("N, D", h=h, z=z)
     inside("(0, 1)", rcond=rcond, seen=seen)
     shaped("N, D", h=h)
     shaped("N, d", {"N": len(h)}, z=z)

@@ -14,7 +14,7 @@ __all__ = ["lidar", "scatter_lidar"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import positive, shaped
+from lightning_ssl_geometry.checks import embeddings, positive, shaped
 from lightning_ssl_geometry.functional.rounding import rounding_floor
 from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank
 from lightning_ssl_geometry.precision import in_float64
@@ -45,6 +45,7 @@ def lidar(h: Tensor, *, delta: float = 1e-4, eps: float = 1e-8) -> Tensor:
     >>> f"{lidar(torch.eye(4).repeat(2, 1, 1)):.3f}"  # the mean takes one of four directions
     '3.000'
     """
+    embeddings("q, N, D", h=h)
     if h.ndim != 3 or h.shape[0] < 2 or h.shape[1] < 2:
         raise ValueError(f"Expected `h` of shape (q, N, D) with q >= 2 and N >= 2, but got {tuple(h.shape)}.")
     floor, h = rounding_floor(h.flatten(0, 1)), in_float64(h)  # float32 would be 2-3% off

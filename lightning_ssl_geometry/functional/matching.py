@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import finite, shaped
+from lightning_ssl_geometry.checks import embeddings, finite, shaped
 from lightning_ssl_geometry.functional.latent_r2 import check_moments, row_moments
 
 
@@ -26,6 +26,7 @@ def mean_correlation(z: Tensor, latent: Tensor) -> Tensor:
         z: (N, P) embeddings, the outputs, N >= 1.
         latent: (N, d) true latents s.
     """
+    embeddings("N, d", z=z, latent=latent)
     shaped("N, P", z=z)
     shaped("N, d", {"N": len(z)}, latent=latent)
     correlation = moments_correlation(row_moments(z, latent), z.shape[1])

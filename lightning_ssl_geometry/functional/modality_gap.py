@@ -8,7 +8,7 @@ __all__ = ["modality_gap", "modality_gap_by_chance", "modality_gap_share"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import rows, shaped
+from lightning_ssl_geometry.checks import embeddings, rows, shaped
 from lightning_ssl_geometry.functional.unit_rows import unit_rows
 from lightning_ssl_geometry.precision import in_float64
 
@@ -28,6 +28,7 @@ def modality_gap(z1: Tensor, z2: Tensor, *, normalize: bool = True) -> Tensor:
     >>> modality_gap(torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, 0.0]])).item()
     2.0
     """
+    embeddings("N, P", z1=z1, z2=z2)
     z1, z2 = _paired(z1, z2, normalize)
     return torch.linalg.vector_norm((z1 - z2).mean(0))
 
@@ -40,6 +41,7 @@ def modality_gap_by_chance(z1: Tensor, z2: Tensor, *, normalize: bool = True) ->
     This is the root of the mean square over all 2^N swaps, which make the two towers alike. The result is a float64
     scalar, at most 2 / sqrt(N) for unit rows. The arguments are those of :func:`modality_gap`.
     """
+    embeddings("N, P", z1=z1, z2=z2)
     z1, z2 = _paired(z1, z2, normalize)
     return torch.linalg.vector_norm(z1 - z2) / len(z1)
 
@@ -53,6 +55,7 @@ def modality_gap_share(z1: Tensor, z2: Tensor, *, normalize: bool = True) -> Ten
     :math:`\mu_v` is the centroid of tower v. The result is a float64 scalar in [0, 1]. It is 0 for equal centroids, 1
     if each tower is one point, and NaN if all rows are equal. The arguments are those of :func:`modality_gap`.
     """
+    embeddings("N, P", z1=z1, z2=z2)
     z1, z2 = _paired(z1, z2, normalize)
     both = torch.cat([z1, z2])
     return (z1 - z2).mean(0).square().sum() / 4 / (both - both.mean(0)).square().sum(1).mean()

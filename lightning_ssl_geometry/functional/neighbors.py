@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import one_of, shaped
+from lightning_ssl_geometry.checks import embeddings, one_of, shaped
 from lightning_ssl_geometry.precision import in_float64
 
 Scale = Literal["unit", "mean"]
@@ -32,6 +32,7 @@ def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tenso
     >>> normalized_distance(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0]])).item()  # 2^0.5
     1.4142135381698608
     """
+    embeddings("N, D", a=a, b=b)
     one_of(get_args(Scale), scale=scale)
     shaped("N, D", a=a, b=b)
     length_a, length_b = torch.linalg.vector_norm(a, dim=1), torch.linalg.vector_norm(b, dim=1)

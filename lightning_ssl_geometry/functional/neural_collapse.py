@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import floating, integers, rows, shaped
+from lightning_ssl_geometry.checks import embeddings, floating, integers, rows, shaped
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_floor
 from lightning_ssl_geometry.precision import in_float64
 
@@ -62,6 +62,7 @@ def neural_collapse(h: Tensor, label: Tensor) -> NeuralCollapse:
     >>> max(neural_collapse(torch.eye(3)[label], label)).item() < 1e-9  # three points at equal angles
     True
     """
+    embeddings("N, D", h=h)
     _, count, total, _ = class_moments(h, label)
     if len(count) < 2:
         raise ValueError(f"Expected `label` of at least 2 classes, but got {len(count)}.")

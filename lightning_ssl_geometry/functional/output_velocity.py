@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import jvp, vjp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lightning_ssl_geometry.checks import at_least, rows, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, rows, shaped
 from lightning_ssl_geometry.introspection import check_settled, substituted_call, vectors
 from lightning_ssl_geometry.precision import in_float64
 
@@ -102,6 +102,7 @@ def step_invariance_error(at: Tensor, moved: Tensor) -> Tensor:
     >>> f"{step_invariance_error(at, torch.tensor([[[3.0, 3.0]], [[3.0, 5.0]]])).item():.2f}"
     '0.20'
     """
+    embeddings("N, d", at=at)
     shaped("N, d", at=at)
     shaped("V, N, d", {"N": len(at), "d": at.shape[1]}, moved=moved)
     rows(1, moved=moved)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lightning_ssl_geometry.checks import one_of, shaped
+from lightning_ssl_geometry.checks import embeddings, one_of, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.introspection import check_settled, vectors
 from lightning_ssl_geometry.precision import in_float64
@@ -59,6 +59,7 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
     >>> torch.equal(affine_map(layer, torch.randn(5, 3))[0][4], layer.weight.T)
     True
     """
+    embeddings("N, D", h=h)
     weights, biases = [], []
     with _plain(projector, h) as rows:
         for x in rows.split(chunk_size):
@@ -88,6 +89,7 @@ def activation_pattern(projector: nn.Module, h: Tensor) -> Tensor:
     >>> activation_pattern(nn.ReLU(), torch.tensor([[1.0, -1.0], [2.0, 3.0]])).tolist()
     [[True, False], [True, True]]
     """
+    embeddings("N, D", h=h)
     patterns = []
     with _plain(projector, h) as rows:
         for x in rows.split(1024):  # all activations of a chunk are held
@@ -108,6 +110,7 @@ def linear_regions(projector: nn.Module, h: Tensor) -> Tensor:
     >>> linear_regions(nn.ReLU(), torch.tensor([[1.0], [-1.0], [2.0]]))
     tensor([1, 0, 1])
     """
+    embeddings("N, D", h=h)
     pattern = nn.functional.pad(activation_pattern(projector, h), (0, 1))  # `unique` needs a column
     return torch.unique(pattern, dim=0, return_inverse=True)[1]
 
@@ -137,6 +140,7 @@ def local_unexplained_variance(
     >>> round(local_unexplained_variance(delta, torch.tensor([[[1.0], [0.0]]])).item(), 4)  # 16 / 25
     0.64
     """
+    embeddings("N, D", delta=delta)
     squares, _ = unexplained_squares(delta, weight, [tau], mode=mode)
     if not delta.any():
         raise ValueError("Expected `delta` with at least one displacement that is not zero, but all are.")

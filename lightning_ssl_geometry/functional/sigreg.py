@@ -12,7 +12,7 @@ __all__ = ["epps_pulley", "sigreg"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, positive, rows, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, positive, rows, shaped
 from lightning_ssl_geometry.precision import in_float64
 
 
@@ -44,6 +44,7 @@ def sigreg(
     Raises:
         ValueError: If `h` is not (N, D), an argument is out of range, or all rows are equal with `standardize`.
     """
+    embeddings("N, D", h=h)
     shaped("N, D", h=h)
     rows(1, h=h)
     at_least(1, num_slices=num_slices)
@@ -81,6 +82,7 @@ def epps_pulley(x: Tensor, *, t_max: float = 5.0, num_points: int = 17) -> Tenso
     >>> f"{epps_pulley(torch.zeros(1)):.3f}"  # (2 pi)^0.5 (1 - 2 / 2^0.5 + 1 / 3^0.5)
     '0.409'
     """
+    embeddings("N, ...", x=x)
     if not x.ndim or not len(x):
         raise ValueError(f"Expected `x` of shape (N, ...) with N >= 1, but got {tuple(x.shape)}.")
     positive(t_max=t_max)

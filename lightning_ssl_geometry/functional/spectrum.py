@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import inside, one_of, positive
+from lightning_ssl_geometry.checks import embeddings, inside, one_of, positive
 from lightning_ssl_geometry.functional.rounding import rounding_floor
 from lightning_ssl_geometry.precision import in_float64
 
@@ -41,6 +41,7 @@ def numerical_rank(matrix: Tensor, tau: float, *, mode: RankMode = "absolute") -
     >>> numerical_rank(torch.diag(torch.tensor([3.0, 1.0, 0.01])), 0.5).item()
     2
     """
+    embeddings("..., m, n", matrix=matrix)
     return singular_values_rank(torch.linalg.svdvals(_matrix(matrix)), tau, mode=mode)
 
 
@@ -80,6 +81,7 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
     Raises:
         ValueError: If `h` has fewer than 2 axes, or all rows (after centring) are zero up to rounding.
     """
+    embeddings("N, D", "V, N, D", h=h)
     return singular_values_effective_rank(_singular_values(h, center), eps=eps)
 
 
@@ -109,6 +111,7 @@ def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
     >>> log_singular_values(torch.eye(2)).exp().square()
     tensor([0.5000, 0.5000], dtype=torch.float64)
     """
+    embeddings("N, D", "V, N, D", h=h)
     rows = h.reshape(-1, h.shape[-1]).shape[0] if h.ndim else 0
     return (_singular_values(h, center) / rows**0.5).log()
 

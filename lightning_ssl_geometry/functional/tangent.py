@@ -10,7 +10,7 @@ __all__ = ["column_space", "null_space_fraction", "share_outside", "unexplained_
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import finite, shaped
+from lightning_ssl_geometry.checks import embeddings, finite, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.precision import in_float64
 
@@ -39,6 +39,7 @@ def unexplained_variance(
     >>> unexplained_variance(torch.eye(4), torch.eye(4)[:, :1]).item()
     0.75
     """
+    embeddings("N, D", delta=delta)
     shaped("N, D", delta=delta)
     shaped("D, P", {"D": delta.shape[1]}, weight=weight)
     delta = in_float64(delta)
@@ -69,6 +70,7 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
     >>> null_space_fraction(torch.eye(4), torch.diag(torch.tensor([1.0, 1.0, 1.0, 1e-3]))).item()
     0.25
     """
+    embeddings("N, D", direction=direction)
     return unexplained_variance(direction, weight, tau, mode=mode)
 
 

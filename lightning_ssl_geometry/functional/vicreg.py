@@ -9,7 +9,7 @@ __all__ = ["check_spread", "vicreg", "vicreg_terms"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import inside
+from lightning_ssl_geometry.checks import embeddings, inside
 from lightning_ssl_geometry.functional.info_nce.settings import check_views
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
@@ -44,6 +44,7 @@ def vicreg(
     >>> vicreg(torch.zeros(4, 2), torch.zeros(4, 2))  # collapsed: 25 (gamma - sqrt(eps))
     tensor(24.7500)
     """
+    embeddings("N, P", z1=z1, z2=z2)
     inside("[0, inf)", invariance=invariance, variance=variance, covariance=covariance)
     s, v, c = vicreg_terms(z1, z2, gamma=gamma, eps=eps)
     return invariance * s + variance * v + covariance * c
@@ -74,6 +75,7 @@ def vicreg_terms(z1: Tensor, z2: Tensor, gamma: float = 1.0, eps: float = 1e-4) 
     >>> vicreg_terms(z, -z)  # wide enough, but on one line: both covariances are 2
     (tensor(4.), tensor(0.), tensor(8.))
     """
+    embeddings("N, P", z1=z1, z2=z2)
     check_spread(gamma, eps)
     check_views(z1, z2, least=0)
     if len(z1) < 2:

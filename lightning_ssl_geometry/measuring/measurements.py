@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import named
 from lightning_ssl_geometry.diagnostics.diagnostic import TooWideError, preferred
 from lightning_ssl_geometry.diagnostics.standard import (
@@ -29,6 +30,7 @@ from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_in, space_of
 from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.moment import Moment
+from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 from lightning_ssl_geometry.recording.arrays import SEEN, ArrayFiles
 from lightning_ssl_geometry.recording.names import check_name
 from lightning_ssl_geometry.recording.quantities_file import meaning, misnamed
@@ -55,7 +57,8 @@ class Measurements:
     """Computes diagnostics of every stage of a run, and writes vectors and larger arrays to the run's folder.
 
     A stage is "train", "val", "test" or "probe". Between :meth:`begin` and :meth:`read_out`, :meth:`see` gets the
-    tensors of each step. :class:`GeometryMonitor` calls these methods from Lightning's hooks, and
+    tensors of each step. A diagnostic may draw random numbers: the global random states are the same after each of
+    these methods as before. :class:`GeometryMonitor` calls these methods from Lightning's hooks, and
     :class:`GeometryLoop` from a training loop without Lightning.
 
     Args:
@@ -167,6 +170,7 @@ class Measurements:
             self._warned.add(message)
             rank_zero_warn(message)
 
+    @random_state_kept()
     def begin(self, stage: str, device: torch.device) -> None:
         """Reset the diagnostics of a stage, and move them to a device."""
         self._seen[stage] = Seen(0, 0)
@@ -175,6 +179,7 @@ class Measurements:
             metric.to(device)
             metric.reset()
 
+    @random_state_kept()
     def see(self, stage: str, moment: Moment, observation: dict[str, Any]) -> None:
         """Update the diagnostics of a stage with the tensors of a step: h, z, label and others by name."""
         if (space := space_in(observation)) is not None:
@@ -194,10 +199,15 @@ class Measurements:
         wide.leave_out(self, left_out)
         self.failures.prove(stage)
 
+    @random_state_kept()
     def read_out(self, stage: str, moment: Moment, device: torch.device) -> dict[str, Tensor]:
         """Compute the diagnostics of a stage on all ranks, write the arrays, and return the scalars by logged name."""
         seen = self._seen.get(stage, Seen(0, 0))
-        found, self.seen[stage] = self._readout(self._metrics[stage], stage, moment, seen=seen, device=device)
+        metrics = self._metrics[stage]
+        found, self.seen[stage], source = self._readout(metrics, stage, moment, seen=seen, device=device)
+        if source:  # rank 0, which writes the files, had no step
+            spaces, widths = distributed.broadcast((self._spaces, self._widths), source)
+            self._spaces, self._widths = spaces | self._spaces, widths | self._widths
         assert self._files is not None
         self._declare(stage, found, moment)
         results = {result_name(name, key): value for name, by in found.items() for key, value in by.items()}
@@ -211,6 +221,7 @@ class Measurements:
             self._files.append_seen(self.logged(stage, SEEN), *moment, counts=[*self.seen[stage], *widths])
         return {self.logged(stage, name): value for name, value in results.items() if not value.ndim}
 
+    @random_state_kept()
     def trial(self, stage: str, observation: dict[str, Any]) -> set[str]:
         """Try the diagnostics of a stage on copies with the tensors of one step. Returns the names that will be logged.
 

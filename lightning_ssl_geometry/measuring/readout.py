@@ -45,10 +45,11 @@ class Readout:
 
     def __call__(
         self, metrics: Mapping[str, Metric], stage: str, moment: Moment, *, seen: Seen, device: torch.device
-    ) -> tuple[dict[str, dict[str, Tensor]], Seen]:
-        """Return the results as a dict name -> key -> value, and the numbers of samples and views on all ranks.
+    ) -> tuple[dict[str, dict[str, Tensor]], Seen, int]:
+        """Return the results, the numbers of samples and views on all ranks, and the first rank that has samples.
 
-        `seen` has the numbers of samples and views on this rank. The ranks exchange tensors on `device`.
+        The results are a dict name -> key -> value. `seen` has the numbers of samples and views on this rank. The ranks
+        exchange tensors on `device`. If no rank has samples, the rank is 0.
         """
         status = torch.tensor(
             [[int(metric.update_called), int(self.failures.failed(stage, name))] for name, metric in metrics.items()]
@@ -66,7 +67,8 @@ class Readout:
             found.setdefault(name, self._nan(name, stage))
             metric.reset()
         self._agree(found, stage, device)
-        return found, Seen(int(ranks[:, -1, 0].sum()), int(ranks[:, -1, 1].max()))
+        samples, views = ranks[:, -1].unbind(1)  # (R,), (R,)
+        return found, Seen(int(samples.sum()), int(views.max())), int((samples > 0).int().argmax())
 
     def _result(
         self, name: str, metric: Metric, stage: str, *, saw: list[bool], failed: bool, device: torch.device

@@ -11,11 +11,10 @@ from torch import nn
 
 
 @contextmanager
-def random_state_kept(module: nn.Module) -> Iterator[None]:
-    """Restore the random states of Python, numpy, torch and the module's GPU after the block."""
-    on_cuda = any(parameter.is_cuda for parameter in module.parameters())
+def random_state_kept() -> Iterator[None]:
+    """Restore the random states of Python, numpy, torch and the GPUs in use after the block, or after a function."""
     raised: BaseException | None = None
-    with isolate_rng(include_cuda=on_cuda):
+    with isolate_rng(include_cuda=torch.cuda.is_initialized()):
         try:
             yield
         except BaseException as error:  # raised again below, behind isolate_rng
@@ -30,7 +29,7 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:
-        with random_state_kept(module), torch.no_grad():  # transforms of data sets also use numpy's random state
+        with random_state_kept(), torch.no_grad():  # transforms of data sets also use numpy's random state
             yield
     finally:
         for child, training in modes:

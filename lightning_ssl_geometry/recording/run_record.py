@@ -47,14 +47,26 @@ class RunRecord:
         """Write the record of a run that begins. `done` has the numbers of epochs and steps so far, if it trains."""
         if self.page:
             self.files.own("report.html")  # now, because `ssl-geometry report` may write it during the run
-        self.entries = dict(entries)
+        self.take(entries, done)
         self._write("running", done)
+
+    def take(self, entries: Mapping[str, Any], done: Mapping[str, int]) -> None:
+        """Take over the entries of a run that begins. A resumed run began when its first part did.
+
+        Its entry `parts` has the start and the end of each part. The end is None if the part was killed.
+        """
+        self.entries = dict(entries)
+        if earlier := self._earlier_parts() if done.get("from_step") else []:
+            own = {"started": entries["started"], "ended": None}
+            self.entries |= {"started": earlier[0]["started"], "parts": [*earlier, own]}
 
     def end(self, status: str, done: Mapping[str, int], error: BaseException | None = None) -> None:
         """Write the record of a run that ended with a status: "finished", "failed" or "interrupted"."""
         if error is not None:
             self.entries["error"] = {"type": type(error).__name__, "message": str(error)[:_MOST_ERROR]}
         self.entries["ended"] = _now()
+        if "parts" in self.entries:
+            self.entries["parts"][-1]["ended"] = self.entries["ended"]
         with errors_warned("run.json"):
             self._write(status, done)
 
@@ -95,6 +107,15 @@ class RunRecord:
             return False
         return bool(self.files.resumed) or any((folder / name).exists() for name in ("metrics.csv", "geometry"))
 
+    def _earlier_parts(self) -> list[dict[str, Any]]:
+        folder = self.files.folder
+        if folder is None:
+            return []
+        if "run.json" in self.files.names and (parts := _parts(folder)):
+            return parts
+        elsewhere = self.files.resumed[-1]["from"] if self.files.resumed else None
+        return _parts(folder / elsewhere) if elsewhere else []
+
     def _write(self, status: str, done: Mapping[str, int]) -> None:
         with self.files.replacing("run.json") as file:
             file.write(
@@ -130,6 +151,15 @@ def errors_warned(what: str | Path) -> Iterator[None]:
         yield
     except Exception as error:  # from a full disk, matplotlib or a logger; the rest must still be written
         rank_zero_warn(f"Could not write {what}: {type(error).__name__}: {error}")
+
+
+def _parts(folder: Path) -> list[dict[str, Any]]:
+    try:
+        record = json.loads((folder / "run.json").read_bytes())
+        parts = record.get("parts") or [record]
+        return [{"started": each["started"], "ended": each["ended"]} for each in parts]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return []  # the run goes on without it
 
 
 def _command() -> str:

@@ -292,7 +292,9 @@ def _resumed(entry: Resumption) -> str:
 
 def _written(key: str, value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_written('', item)}" for name, item in value.items() if item is not None)
+        return ", ".join(f"{name} {_written(name, item)}" for name, item in value.items() if item is not None)
+    if key == "parts" and isinstance(value, list):
+        return "; ".join(_written("", part) for part in value)
     if key in ("started", "ended"):
         return moment(value)
     if isinstance(value, int) and key in ("steps", "parameters", "samples"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.groups import Group
-from lightning_ssl_geometry.report.numbers import duration, moment
+from lightning_ssl_geometry.report.numbers import duration, moment, seconds_between
 from lightning_ssl_geometry.report.run import Run
 
 
@@ -45,8 +45,25 @@ def _trained(run: Run) -> list[str]:
     said = [" on ".join(str(info[key]) for key in ("model", "data") if info.get(key))]
     said += [_amount(run, key) for key in ("epochs", "steps", "parameters")]
     said += [_seed(run), f"started {moment(info['started'])}" if info.get("started") else ""]
-    took = duration(info.get("started"), info.get("ended"))
-    return [*said, f"took {took}" if took else ""]
+    return [*said, _took(run), _resumed(run)]
+
+
+def _took(run: Run) -> str:
+    parts = run.info.get("parts") or ([] if run.resumed else [run.info])  # an old record knows the last part only
+    try:
+        spans = [seconds_between(part.get("started"), part.get("ended")) for part in parts]
+    except (TypeError, AttributeError):  # not as this package wrote it
+        return ""
+    if not spans or spans[-1] is None:  # it still runs
+        return ""
+    known = [span for span in spans if span is not None]
+    return f"took {'' if len(known) == len(spans) else 'more than '}{duration(sum(known))}"
+
+
+def _resumed(run: Run) -> str:
+    parts = run.info.get("parts")  # of all folders; the resumptions are those of the last folder
+    times = len(parts) - 1 if isinstance(parts, list) else len(run.resumed)
+    return {0: "", 1: "resumed once", 2: "resumed twice"}.get(times, f"resumed {times} times")
 
 
 def _diagnosed(run: Run) -> list[str]:

@@ -66,16 +66,25 @@ def moment(text: object) -> str:
     return str(text) if parsed is None else parsed.strftime("%Y-%m-%d %H:%M %Z").strip()
 
 
-def duration(started: object, ended: object) -> str | None:
-    """Format the time between two ISO dates. Return None if one of them is not a date.
+def seconds_between(started: object, ended: object) -> float | None:
+    """Return the time between two ISO dates. Return None if one of them is not a date.
 
-    >>> duration("2026-01-02T03:04:05", "2026-01-02T04:10:00"), duration("2026-01-02T03:04:05", None)
-    ('1 h 5 min', None)
+    >>> seconds_between("2026-01-02T03:04:05", "2026-01-02T03:05:00"), seconds_between("2026-01-02T03:04:05", None)
+    (55.0, None)
     """
     start, end = _parsed(started), _parsed(ended)
     if start is None or end is None or (start.tzinfo is None) != (end.tzinfo is None) or end < start:
         return None
-    seconds = round((end - start).total_seconds())
+    return (end - start).total_seconds()
+
+
+def duration(seconds: float) -> str:
+    """Format a time in seconds.
+
+    >>> duration(3955), duration(12.3)
+    ('1 h 5 min', '12 s')
+    """
+    seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"
     minutes, seconds = divmod(seconds, 60)

@@ -2,6 +2,7 @@
 
 import warnings
 
+import lightning
 import numpy as np
 import pandas as pd
 import pytest
@@ -263,6 +264,24 @@ def test_models_are_compared_on_the_same_images_alone(first, second, same, tmp_p
     else:
         with pytest.raises(ValueError, match=r"of the same data, but 'a' is of .*checksum \w{16}, 'b' of .*checksum"):
             similarity(folders)
+
+
+class RandomViews(TensorDataset):
+    """Two noisy views of an image, drawn anew each time."""
+
+    def __getitem__(self, i):
+        (image,) = super().__getitem__(i)
+        return [(image + 0.1 * torch.randn_like(image)).clamp(0, 1) for _ in range(2)], i % 3
+
+
+def test_random_views_are_compared_if_they_are_seeded_as_the_error_says(tmp_path):
+    folders = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        lightning.seed_everything(seed, verbose=False)
+        folders[name] = look(RandomViews(IMAGES), tmp_path, name=name)[1].folder
+    np.testing.assert_allclose(similarity({name: folders[name] for name in "ab"}), 1, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"random views, call `lightning.seed_everything\(0\)` before each `diagnose`"):
+        similarity(folders)
 
 
 def test_a_stream_that_does_not_begin_again_is_read_whole(tmp_path):

@@ -239,6 +239,19 @@ def test_plot_computes_by_itself(pyplot):
     assert ax.lines[0].get_ydata()[0] == pytest.approx(metric.compute().item())
 
 
+def test_plot_names_the_bounds_and_the_value(pyplot):
+    metric = EffectiveRank()
+    metric.update(torch.eye(4))
+    figure, ax = metric.plot()
+    assert {each.get_text() for each in ax.texts} == {"lowest possible: 1", "4"}
+    figure.canvas.draw()
+    inside = ax.get_window_extent()
+    for each in ax.texts:
+        box = each.get_window_extent()
+        assert inside.contains(box.x0, box.y0), each.get_text()
+        assert inside.contains(box.x1, box.y1), each.get_text()
+
+
 def test_a_spectrum_is_a_line(pyplot):
     metric = LogSpectrum()
     metric.update(GIVEN["h"])

@@ -75,8 +75,8 @@ def test_the_rounding_of_the_features_is_no_spectrum(dtype):
 
 
 ERRORS = [
-    (lambda h: alpha_req(h[0]), r"`h` of shape \(N, D\) or \(V, N, D\) .* but got \(50,\)"),
-    (lambda h: alpha_req(h.long()), r"a float dtype, but got \(300, 50\) of torch\.int64"),
+    (lambda h: alpha_req(h[0]), r"`h` of shape \(N, D\) or \(V, N, D\).*but got \(50,\)"),
+    (lambda h: alpha_req(h.long()), r"a float dtype, but got torch\.int64"),
     *[
         (lambda h, a=a, b=b: alpha_req(h[:, :6], a, b), f"`last` <= 6, the length of the spectrum, but got {a} and {b}")
         for a, b in ((0, 3), (2, 3), (5, 4), (1, 7))

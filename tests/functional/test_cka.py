@@ -80,7 +80,7 @@ A, B = pair()
     ("call", "message"),
     [
         (lambda: linear_cka(A, B[1:]), "`a` and `b` of the same samples, but got 30 and 29 rows"),
-        (lambda: linear_cka(A, torch.stack([B, B])), r"`b` of shape \(n, D\) with n >= 2, but got \(2, 30, 4\)"),
+        (lambda: linear_cka(A, torch.stack([B, B])), r"`b` of shape \(n, D\), but got \(2, 30, 4\)"),
         (lambda: linear_cka(A[:3], B[:3], unbiased=True), r"`a` of shape \(n, D\) with n >= 4, but got \(3, 7\)"),
         (lambda: linear_cka(A, torch.full((30, 3), 0.3)), "`b` with rows that vary, but all are equal"),
         (lambda: linear_cka(A * torch.nan, B), "`a` with HSIC > 0 with itself, but got nan"),

@@ -140,7 +140,7 @@ ERRORS = [
     (lambda z, y: kmeans(z, 1), r"`clusters` in \[2, 59\], but got 1"),
     (lambda z, y: kmeans(z, 60), r"`clusters` in \[2, 59\], but got 60"),
     (lambda z, y: clusteredness(z, y, n_init=0), "`n_init` >= 1, but got 0"),
-    (lambda z, y: kmeans(y, 2), r"`z` of shape \(N, P\), but got \(60,\)"),
+    (lambda z, y: kmeans(y.double(), 2), r"`z` of shape \(N, P\), but got \(60,\)"),
     (lambda z, y: kmeans(y[:, None], 2), "`z` of a float dtype, but got torch.int64"),
     (lambda z, y: clusteredness(z.index_fill(1, y[:1], math.nan), y), "finite `z`, but got 60 of 240 values"),
     *[(lambda z, y, d=d: uniform_uniformity(d), f"`dim` >= 1, but got {d}") for d in (0, math.nan)],

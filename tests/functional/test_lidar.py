@@ -69,7 +69,7 @@ def test_it_is_computed_in_float64():
     assert lidar(h).item() == lidar(h.double()).item()
 
 
-SHAPE = r"`h` of shape \(q, N, D\) with q >= 2 and N >= 2, but got"
+SHAPE = r"`h` of shape \(q, N, D\).*, but got"
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_gradients():
             lambda: sigreg(torch.ones(4, 2), standardize=True),
             "`h` with rows that vary, to standardise them, but all are equal",
         ),
-        (lambda: epps_pulley(torch.tensor(1.0)), r"`x` of shape \(N, ...\) with N >= 1, but got \(\)"),
+        (lambda: epps_pulley(torch.tensor(1.0)), r"`x` of shape \(N, ...\), but got \(\)"),
         (lambda: epps_pulley(torch.ones(9), t_max=0), "`t_max` > 0, but got 0"),
         (lambda: epps_pulley(torch.ones(9), t_max=math.nan), "`t_max` > 0, but got nan"),
         (lambda: epps_pulley(torch.ones(9), num_points=2), "`num_points` >= 3, but got 2"),

@@ -97,7 +97,7 @@ def test_log_spectrum_does_not_depend_on_the_number_of_rows_and_sums_to_the_mean
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: numerical_rank(torch.ones(3), 0.1), r"at least 2 axes, but got shape \(3,\)"),
+        (lambda: numerical_rank(torch.ones(3), 0.1), r"`matrix` of shape .*, but got \(3,\)"),
         (lambda: numerical_rank(torch.eye(3), 0), "`tau` > 0, but got 0"),
         (lambda: numerical_rank(torch.eye(3), 2, mode="relative"), r"`tau` in \(0, 1\], but got 2"),
         (

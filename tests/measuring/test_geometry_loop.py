@@ -1,7 +1,6 @@
 """GeometryLoop in a hand-written training: the same numbers and files as the monitor's, and the same weights."""
 
 import copy
-import csv
 import json
 import re
 
@@ -10,74 +9,17 @@ import numpy as np
 import pytest
 import torch
 from hosts import PlainHost, pairs, quiet
+from loops import SETTINGS, TAPS, Model, diagnostics, loop, rows, seeded, train
 from torch import nn
-from torch.nn.functional import cross_entropy, normalize
 from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, Host, RunReport
-from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LabelAgreement, Uniformity
+from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LabelAgreement
 from lightning_ssl_geometry.measuring import GeometryLoop
-
-TAPS = {"h": "trunk", "z": "head", "projector": "head"}
-SETTINGS = {"taps": TAPS, "batch_keys": {"label": 2, "views": [0, 1]}, "every_n_steps": 1}
 
 
 class NotValidated(PlainHost):
     validation_step = L.LightningModule.validation_step
-
-
-class Model(nn.Module):
-    """PlainHost without Lightning."""
-
-    def __init__(self):
-        super().__init__()
-        self.trunk = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Dropout(0.1))
-        self.head = nn.Linear(10, 4, bias=False)
-
-    def forward(self, x):
-        return self.head(self.trunk(x))
-
-    def loss(self, x1, x2, _):
-        z1, z2 = self(x1), self(x2)
-        return cross_entropy(normalize(z1) @ normalize(z2).T, torch.arange(len(x1)))
-
-
-def diagnostics():
-    return {"rank": EffectiveRank(), "uniformity": Uniformity(), "agreement": LabelAgreement()}
-
-
-def loop(folder, model=None, **settings):
-    return GeometryLoop(model or Model(), folder, **({"table": False} | SETTINGS | settings))
-
-
-def train(model, geometry=None, epochs=2, held_out=None, first=0):
-    """A training by hand; `geometry` observes it. Returns the results of the epochs."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    found = []
-    for epoch in range(first, epochs):
-        for batch in DataLoader(pairs(), 8):
-            if geometry is None:
-                loss = model.loss(*batch)
-            else:
-                with geometry.step(batch):
-                    loss = model.loss(*batch)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if geometry is not None:
-            geometry.look(held_out or [])
-            found.append(geometry.read_out({"train/loss": loss.item()}, epoch=epoch))
-    return found
-
-
-def rows(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
-
-
-def seeded():
-    torch.manual_seed(0)
-    return Model()
 
 
 def test_the_training_is_bit_identical_with_and_without_the_loop(tmp_path):
@@ -201,52 +143,6 @@ def test_an_error_ends_the_run_and_is_recorded(tmp_path, error, status):
     assert not model.trunk._forward_hooks
 
 
-@pytest.mark.parametrize("mid_epoch", [False, True])
-def test_a_resumed_run_continues_the_folder(tmp_path, mid_epoch):
-    model = seeded()
-    geometry = loop(tmp_path / "whole", model, diagnostics=diagnostics())
-    torch.manual_seed(1)
-    train(model, geometry, epochs=3)
-    geometry.close()
-    first = seeded()
-    part = loop(tmp_path / "parts", first, diagnostics=diagnostics())
-    torch.manual_seed(1)
-    train(first, part, epochs=2)
-    saved = {"model": first.state_dict(), "random": torch.get_rng_state(), "geometry": part.state_dict()}
-    torch.save(saved, tmp_path / "x.pt")
-    train(first, part, epochs=3, first=2)  # goes on after the checkpoint, and is killed
-    if mid_epoch:
-        with part.step(pairs()[:8]):
-            first.loss(*pairs()[:8])
-    held = torch.load(tmp_path / "x.pt", weights_only=True)
-    second = Model()
-    second.load_state_dict(held["model"])
-    torch.set_rng_state(held["random"])
-    rest = loop(tmp_path / "parts", second, diagnostics=diagnostics())
-    rest.load_state_dict(held["geometry"])
-    train(second, rest, epochs=3, first=2)
-    rest.close()
-    assert rest.folder == part.folder
-    assert rows(rest.folder / "metrics.csv") == rows(geometry.folder / "metrics.csv")
-    for path in (geometry.folder / "geometry" / "train").glob("*.csv"):
-        assert (rest.folder / "geometry" / "train" / path.name).read_text() == path.read_text()
-    assert (rest.folder / "superseded-1" / "metrics.csv").exists()
-    assert json.loads((rest.folder / "run.json").read_text())["from_step"] == 10
-
-
-def test_a_run_whose_folder_is_gone_gets_a_new_one(tmp_path):
-    model = seeded()
-    geometry = loop(tmp_path / "old", model)
-    train(model, geometry, epochs=1)
-    state = geometry.state_dict()
-    (tmp_path / "old" / "version_0").rename(tmp_path / "moved")
-    other = loop(tmp_path / "new", model)
-    other.load_state_dict(state)
-    with pytest.warns(UserWarning, match="no longer the folder of the run that is resumed"):
-        train(model, other, epochs=2, first=1)
-    assert [row["step"] for row in rows(other.folder / "metrics.csv")] == ["9"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -312,33 +208,6 @@ def test_a_wrapped_model_is_observed_inside(tmp_path):
     assert geometry.model is model
 
 
-def sharded(rank, folder, processes):
-    model = seeded().eval()
-    geometry = GeometryLoop(model, folder, diagnostics(), table=False, page=False, **SETTINGS)
-    data = pairs()
-    for start in range(0, 40, 8):
-        own = slice(start + 4 * rank, start + 4 * rank + 4) if processes == 2 else slice(start, start + 8)
-        batch = data[own]
-        index = torch.arange(40)[own]
-        with geometry.step({"index": index, "label": batch[2], 2: batch[2], 0: batch[0], 1: batch[1]}):
-            model.loss(*batch)
-    if rank == 0:  # the other rank has no held-out samples
-        geometry.look([data[:]])
-    found = geometry.read_out()
-    geometry.close()
-    return found, geometry.folder
-
-
-def test_two_processes_find_what_one_finds(tmp_path, two_processes):
-    expected, _ = sharded(0, tmp_path / "one", processes=1)
-    first, second = two_processes(sharded, tmp_path / "two", 2)
-    assert first[0].keys() == expected.keys()
-    for name, value in expected.items():
-        assert first[0][name] == second[0][name] == pytest.approx(value, rel=1e-6), name
-    assert first[1] == second[1] == tmp_path / "two" / "version_0"
-    assert len(rows(first[1] / "metrics.csv")) == 1
-
-
 def test_a_copy_of_the_model_is_not_observed(tmp_path):
     model = seeded()
     geometry = loop(None, model, diagnostics={"rank": EffectiveRank()})
@@ -352,38 +221,6 @@ def test_a_copy_of_the_model_is_not_observed(tmp_path):
     torch.save(model, tmp_path / "model.pt")
     whole = torch.load(tmp_path / "model.pt", weights_only=False)
     assert torch.equal(whole.eval()(x1), model.eval()(x1))
-
-
-def resumed(folder, state):
-    geometry = loop(folder, diagnostics=diagnostics())
-    geometry.load_state_dict(state)
-    return geometry
-
-
-def test_a_checkpoint_between_the_last_step_and_its_readout(tmp_path):
-    model = seeded()
-    geometry = loop(tmp_path, model, diagnostics=diagnostics())
-    train(model, geometry, epochs=1)
-    with geometry.step(pairs()[:8]):
-        model.loss(*pairs()[:8])
-    state = geometry.state_dict()
-    geometry.read_out({"train/loss": 0.25})  # the checkpoint does not know of it
-    rest = resumed(tmp_path, state)
-    train(rest.model, rest, epochs=2, first=1)
-    table = rows(rest.folder / "metrics.csv")
-    assert [row["epoch"] for row in table] == ["0", "1"]
-    assert [row["epoch"] for row in rows(rest.folder / "geometry" / "train" / "rows_seen.csv")] == ["0", "1"]
-    assert [row["train/loss"] for row in rows(rest.folder / "superseded-1" / "metrics.csv")] == ["0.25"]
-
-
-def test_results_from_before_the_first_step_stay(tmp_path):
-    geometry = loop(tmp_path, diagnostics=diagnostics())
-    geometry.look([pairs()[:]])
-    geometry.read_out()
-    rest = resumed(tmp_path, geometry.state_dict())
-    train(rest.model, rest, epochs=2, first=1)
-    assert [row["epoch"] for row in rows(rest.folder / "metrics.csv")] == ["0", "1"]
-    assert not (rest.folder / "superseded-1").exists()
 
 
 @pytest.mark.parametrize("name", ["train/rank", "epoch", "step"])

@@ -37,7 +37,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from lightning_ssl_geometry.checks import at_least, floating, one_of, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, floating, one_of, shaped
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.introspection import OUTPUT, layer_outputs
@@ -241,6 +241,7 @@ def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
     >>> invariance_error(torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [3.0]])).item()
     0.25
     """
+    embeddings("N, D", h=h, h_moved=h_moved)
     if h.ndim != 2 or h.shape != h_moved.shape or len(h) < 2:
         shapes = f"{tuple(h.shape)} and {tuple(h_moved.shape)}"
         raise ValueError(f"Expected `h` and `h_moved` of one shape (N, D) with N >= 2, but got {shapes}.")

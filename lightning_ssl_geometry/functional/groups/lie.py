@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import finite, inside, one_of, shaped
+from lightning_ssl_geometry.checks import embeddings, finite, inside, one_of, shaped
 from lightning_ssl_geometry.precision import in_float64
 
 LieOrder = Literal["first", "exponential"]
@@ -62,6 +62,7 @@ def lie_generator(
     >>> lie_generator(h, quarter, torch.full((2,), torch.pi / 2), order="exponential", ridge=0).round().abs().tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
+    embeddings("N, D", h1=h1, h2=h2)
     one_of(get_args(LieOrder), order=order)
     inside("[0, inf)", ridge=ridge)
     shaped("N, D", h1=h1, h2=h2)
@@ -107,6 +108,7 @@ def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
     >>> lie_action(turn, torch.tensor([[1.0, 0.0]]), torch.tensor([torch.pi / 2])).round(decimals=4).abs()
     tensor([[0., 1.]])
     """
+    embeddings("N, D", h=h)
     shaped("N, D", h=h)
     shaped("D, D", {"D": h.shape[1]}, generator=generator)
     shaped("N,", {"N": len(h)}, strength=strength)
@@ -157,6 +159,7 @@ def lie_strength(
     >>> lie_strength(turn, h1, h2).tolist(), lie_strength(turn, h1, h2, order="exponential").tolist()
     ([1.0], [1.5707963267948966])
     """
+    embeddings("N, D", h1=h1, h2=h2)
     one_of(get_args(LieOrder), order=order)
     shaped("N, D", h1=h1, h2=h2)
     shaped("D, D", {"D": h1.shape[1]}, generator=generator)

@@ -7,7 +7,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import floating, shaped
+from lightning_ssl_geometry.checks import embeddings, floating, shaped
 from lightning_ssl_geometry.functional.info_nce.forms import NT_XENT, FormName, InfoNCEForm, InfoNCESwitches, named_form
 from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range, without_negatives
 from lightning_ssl_geometry.functional.matrix_product import matrix_product
@@ -72,6 +72,7 @@ def log_bilinear_info_nce(
     >>> log_bilinear_info_nce(z, z, 2 * torch.eye(4))  # log(e^2 + 6) - 2
     tensor(0.5944)
     """
+    embeddings("N, P", z1=z1, z2=z2)
     form = named_form(form, **switches)
     check_log_bilinear_settings(temperature, form)
     check_views(z1, z2, least=form.least)

@@ -9,7 +9,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, embeddings
 from lightning_ssl_geometry.functional.info_nce.forms import NT_XENT, FormName, InfoNCEForm, InfoNCESwitches, named_form
 from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range, without_negatives
 from lightning_ssl_geometry.functional.info_nce.similarity import Similarity
@@ -54,6 +54,7 @@ def info_nce(
     >>> info_nce(torch.eye(4), torch.eye(4), temperature=0.5)  # log(e^2 + 6) - 2
     tensor(0.5944)
     """
+    embeddings("N, P", z1=z1, z2=z2)
     form = named_form(form, **switches)
     if block_size is not None:
         at_least(1, block_size=block_size)

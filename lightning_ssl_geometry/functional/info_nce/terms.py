@@ -8,7 +8,7 @@ from typing import NamedTuple, Unpack
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, embeddings
 from lightning_ssl_geometry.functional.info_nce.forms import RUSAK, FormName, InfoNCEForm, InfoNCESwitches, named_form
 from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range, without_negatives
 from lightning_ssl_geometry.functional.info_nce.similarity import LpDistance, SquaredDistance
@@ -76,6 +76,7 @@ def alignment_uniformity_terms(
     >>> [round(term.mean().item(), 3) for term in alignment_uniformity_terms(z, z)]  # -1, log 3
     [-1.0, 1.099, 0.099]
     """
+    embeddings("N, P", z1=z1, z2=z2)
     form = named_form(form, **switches)
     check_split(form)
     at_least(1, block_size=block_size)

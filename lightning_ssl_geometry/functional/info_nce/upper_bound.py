@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, embeddings
 from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
@@ -48,6 +48,7 @@ def info_nce_entropy(
     >>> info_nce_entropy(torch.eye(4), torch.eye(4))  # log 6: all negatives are equally similar
     (tensor(-1.), tensor(0.), tensor(1.7918))
     """
+    embeddings("N, P", z1=z1, z2=z2)
     u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
         expectation, entropy = u1.new_zeros(()), u1.new_zeros(())
@@ -84,6 +85,7 @@ def info_nce_upper_bound(
     >>> info_nce_upper_bound(torch.eye(4), torch.eye(4))  # here the loss equals its bound, -2 + log 6
     (tensor(-1.), tensor(0.), tensor(-0.2082))
     """
+    embeddings("N, P", z1=z1, z2=z2)
     u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
         _, _, similarity = _hardest(u1, u2)
@@ -107,6 +109,7 @@ def hardest_negative(z1: Tensor, z2: Tensor, *, eps: float = 1e-8) -> tuple[Tens
     >>> hardest_negative(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
     (tensor([1, 0]), tensor([1, 0]), tensor([0.7071, 0.0000]))
     """
+    embeddings("N, P", z1=z1, z2=z2)
     u1, u2 = _unit_views(z1, z2, 1.0, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
         return _hardest(u1, u2)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.checks import embeddings, shaped
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -65,6 +65,7 @@ def infinite_width_kernel(x: Tensor) -> Tensor:
     >>> infinite_width_kernel(torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])).abs().tolist()
     [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.5]]
     """
+    embeddings("n, D", x=x)
     shaped("n, D", x=x)
     unit = F.normalize(x, dim=1)
     # 2 arctan(|u - v| / |u + v|) is accurate for small angles

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from lightning_ssl_geometry.checks import embeddings
 from lightning_ssl_geometry.functional.info_nce.settings import check_views
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
 from lightning_ssl_geometry.functional.variational.form import (
@@ -68,6 +69,7 @@ def variational_loss(
     >>> variational_loss(z, z, temperature=1.0)  # log(1 + (1 + e^-2) / 2)
     tensor(0.4496)
     """
+    embeddings("N, d", z1=z1, z2=z2)
     form = Form(temperature, psi, eta, **switches)
     check_views(z1, z2, least=1)
     with torch.autocast(z1.device.type, enabled=False):
@@ -103,6 +105,7 @@ def first_variation(
     >>> first_variation(z, z, temperature=1.0).sum(0)[0]  # gradient descent moves the points apart
     tensor([-0.2185,  0.2185])
     """
+    embeddings("N, d", z1=z1, z2=z2)
     form = Form(temperature, psi, eta, **switches)
     check_views(z1, z2, least=1)
     with torch.no_grad(), torch.autocast(z1.device.type, enabled=False):
@@ -121,6 +124,7 @@ def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
     >>> tangential_gradient(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 1.0]))
     tensor([0., 1.])
     """
+    embeddings("..., d", z=z, vector=vector)
     if z.shape[-1:] != vector.shape[-1:] or z.ndim < 1:
         raise ValueError(f"Expected `z` and `vector` (..., d), but got {tuple(z.shape)}, {tuple(vector.shape)}.")
     square = z.square().sum(-1, keepdim=True)

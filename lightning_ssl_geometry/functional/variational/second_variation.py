@@ -5,7 +5,7 @@ __all__ = ["second_variation"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import floating, rows, shaped, switch
+from lightning_ssl_geometry.checks import embeddings, floating, rows, shaped, switch
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
 from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, applied, derivatives, half_squares
 from lightning_ssl_geometry.functional.variational.loss import first_variation
@@ -47,6 +47,7 @@ def second_variation(
     Raises:
         ValueError: If an argument is not valid for :func:`variational_loss`, or `on_sphere` does not fit the rows.
     """
+    embeddings("N, d", z=z, direction=direction)
     form = Form(temperature, psi, eta)
     switch(on_sphere=on_sphere)
     shaped("N, d", z=z, direction=direction)
