@@ -46,7 +46,8 @@ class RunReport(RunCallback):
 
     Raises:
         ValueError: If `kind` is unknown, if the Trainer has no logger when the run starts, or if a Trainer that has
-            fitted one model gets another one without a checkpoint.
+            fitted one model gets another one without a checkpoint: in a fit any other one, in `Trainer.test` and
+            `Trainer.validate` one of another class.
     """
 
     turn: ClassVar[Turn] = Turn.REPORTS
@@ -150,11 +151,19 @@ class RunReport(RunCallback):
         fitted = _FITTED.get(trainer)
         if self.kind != "fit" or fitted is None or fitted() is model:
             return
-        if trainer.global_step > 0 and trainer.ckpt_path is None:
+        if trainer.global_step == 0 or trainer.ckpt_path is not None:
+            return
+        name = type(model).__name__
+        if trainer.state.fn != "fit" and type(model) is type(fitted()):  # perhaps loaded from a checkpoint of this run
+            rank_zero_warn(
+                f"This Trainer has fitted another {name}. The page of that run shows the results of this one, too. "
+                "Give `ckpt_path` to have them at the step of a checkpoint, or use a Trainer with a logger of its own."
+            )
+        else:
             self._ended = True  # the failure does not belong to the run of the first model
             raise ValueError(
                 "Expected the model that this Trainer has fitted, as its run's folder and page are of one model, but "
-                f"got another {type(model).__name__}. Make a Trainer with a logger of its own for it."
+                f"got another {name}. Make a Trainer with a logger of its own for it."
             )
 
     def _begin(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

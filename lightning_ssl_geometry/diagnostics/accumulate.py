@@ -260,8 +260,10 @@ def label_second(update: _Update) -> _Update:
     @functools.wraps(update)
     def wrapped(self: Metric, *given: Any, **named: Any) -> None:
         if len(given) == 2 and not {"label", "index"} & named.keys():
-            given, named = given[:1], named | {"label": given[1]}
-        update(self, *given, **named)
+            first, second = given
+            update(self, first, **named, label=second)
+        else:
+            update(self, *given, **named)
 
     return wrapped  # type: ignore[return-value]
 

@@ -138,7 +138,7 @@ def _scalars(panel: _Panel, ax: "Axes") -> None:
             place = (0.98, bound), ("axes fraction", "data")
             _note(ax, f"{name} possible: {bound:g}", place, ha="right", va=side, offset=(0, -2 if side == "top" else 2))
     for line in ax.lines if len(readouts) == 1 else ():
-        x, y = line.get_xydata()[0]
+        x, y = (float(value) for value in np.asarray(line.get_xydata())[0])
         if np.isfinite(y):
             _note(ax, f"{y:.4g}", ((x, y), "data"), ha="center", va="bottom", offset=(0, 6))
     _legend(ax, len(panel.quantities))

@@ -49,7 +49,8 @@ def _trained(run: Run) -> list[str]:
 
 
 def _took(run: Run) -> str:
-    parts = run.info.get("parts") or ([] if run.resumed else [run.info])  # an old record knows the last part only
+    known_parts = run.info.get("parts") or ([] if run.resumed else [run.info])  # an old record knows the last part
+    parts = known_parts if isinstance(known_parts, list) else []
     try:
         spans = [seconds_between(part.get("started"), part.get("ended")) for part in parts]
     except (TypeError, AttributeError):  # not as this package wrote it

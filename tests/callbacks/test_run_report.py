@@ -251,13 +251,20 @@ def test_a_trainer_that_has_fitted_one_model_refuses_another(tmp_path, second):
     trainer = fit(tmp_path, RunReport(table=False), logger=ResumableCSVLogger(tmp_path, "run"))
     files = [path for path in (tmp_path / RUN).rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in files}
-    with pytest.raises(
-        ValueError, match=r"Expected the model that this Trainer has fitted, .* got another SimCLRModule"
-    ):
-        getattr(trainer, second)(simclr(), datamodule=data())
+    other = simclr() if second == "fit" else type("Other", (SimCLRModule,), {})(simclr().backbone, simclr().projector)
+    name = type(other).__name__
+    with pytest.raises(ValueError, match=rf"Expected the model that this Trainer has fitted, .* got another {name}"):
+        getattr(trainer, second)(other, datamodule=data())
     assert {path: path.read_bytes() for path in before} == before
     trainer.save_checkpoint(tmp_path / "fitted.ckpt")
     trainer.test(simclr(), datamodule=data(), ckpt_path=tmp_path / "fitted.ckpt", verbose=False)  # the same weights
+
+
+@pytest.mark.parametrize("second", ["test", "validate"])
+def test_another_model_of_the_fitted_class_is_evaluated_with_a_warning(tmp_path, second):
+    trainer = fit(tmp_path, RunReport(table=False), logger=ResumableCSVLogger(tmp_path, "run"))
+    with pytest.warns(UserWarning, match=r"This Trainer has fitted another SimCLRModule.*Give `ckpt_path`"):
+        getattr(trainer, second)(simclr(), datamodule=data(), verbose=False)
 
 
 def test_a_diagnosis_is_recorded_by_a_test_alone(tmp_path):
