@@ -1,6 +1,6 @@
 """The texts and tables of a report page: header, headline, notes, tables, settings, papers."""
 
-__all__ = ["Reading", "Table", "comparison_contents", "evaluation_table", "layer_table", "readings_of", "run_contents"]
+__all__ = ["Reading", "comparison_contents", "evaluation_table", "layer_table", "readings_of", "run_contents"]
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lightning_ssl_geometry.quantity import SECTIONS, Quantity
-from lightning_ssl_geometry.report.download import Saved, layer_numbers, listed, saved, series_numbers
+from lightning_ssl_geometry.report.download import layer_numbers, listed, saved, series_numbers
 from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.evaluation import (
     evaluated,
@@ -30,6 +30,8 @@ from lightning_ssl_geometry.report.members import is_scalar, members, series_of
 from lightning_ssl_geometry.report.numbers import deviation, moment, number, percent
 from lightning_ssl_geometry.report.panel import Panel, filled, shown
 from lightning_ssl_geometry.report.run import Run
+from lightning_ssl_geometry.report.standings import differences_table, standings_table
+from lightning_ssl_geometry.report.table import Table
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
 
 _NONE = "\N{EN DASH}"
@@ -39,18 +41,6 @@ _OF_MEANS = (
     "not a finite number", "left out", "the newest of", "fewer rows", "could not be read", "of one name",
     "were read", "shown as infinite", "leave them out", "no finite number", "This run failed", "has two meanings",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table on the page."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]  # the first cell of each is its name
-    chosen: Sequence[int] = ()  # rows that are bold
-    saved: Saved | None = None  # the whole table as a link
-    remark: str = ""  # a sentence below it
-    look: str = ""  # a class of the style
 
 
 @dataclass(frozen=True)
@@ -100,6 +90,7 @@ def comparison_contents(
         "heading": title,
         "groups": [(group.name, group.color, _made_of(group)) for group in view.groups],
         "facts": shared_facts(view.runs),
+        "standings": [table for table in (standings_table(view), differences_table(view)) if table],
         "values": _scalars_by_group(view, title),
         "coverage": _coverage(view),
         "made": [_made(run, f"{group.name}: {run.folder.resolve()}") for group, run in view.grouped],
@@ -115,7 +106,9 @@ def _contents(
 ) -> dict[str, Any]:
     quantities = [quantity for panels in drawn.values() for panel in panels for quantity in panel.quantities]
     quantities += [reading.quantity for held in readings.values() for reading in held if reading.quantity]
-    return dict.fromkeys(["status", "groups", "tiles", "layers", "evaluation", "evaluated", "coverage"]) | {
+    return dict.fromkeys(
+        ["status", "groups", "tiles", "layers", "evaluation", "evaluated", "standings", "coverage"]
+    ) | {
         "notes": [(note, any(part in note for part in _GRAVE)) for note in [*notes, *drawings.lost]],
         "left_out": drawings.left_out,
         "readings": readings,

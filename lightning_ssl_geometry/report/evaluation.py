@@ -1,6 +1,7 @@
 """Accuracies of linear classifiers: on pixels, and on the untrained and the trained network."""
 
 __all__ = [
+    "accuracies_by_features",
     "evaluated",
     "evaluation_groups",
     "evaluation_panel",
@@ -142,14 +143,15 @@ def _compared(view: View) -> dict[tuple[str, str], list[tuple[Group, Floats]]]:
     for group in view.groups:
         held: dict[tuple[str, str], list[float]] = {}
         for run in group.runs:
-            for key, accuracy in _accuracies(run, view).items():
+            for key, accuracy in accuracies_by_features(run, view).items():
                 held.setdefault(key, []).append(accuracy)
         for key, values in held.items():
             found.setdefault(key, []).append((group, np.array(values)))
     return found
 
 
-def _accuracies(run: Run, view: View) -> dict[tuple[str, str], float]:
+def accuracies_by_features(run: Run, view: View) -> dict[tuple[str, str], float]:
+    """Return {(features, heading): accuracy} of a run, without features that are equal in all groups."""
     held: dict[tuple[str, str], list[float]] = {}
     for heading, rows in evaluation_groups(run, view.runs).items():
         for row in rows:

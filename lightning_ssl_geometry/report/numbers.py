@@ -1,6 +1,6 @@
 """Format numbers and times."""
 
-__all__ = ["deviation", "duration", "moment", "number", "percent", "points"]
+__all__ = ["deviation", "duration", "moment", "number", "percent", "points", "signed"]
 
 import math
 from datetime import datetime
@@ -54,6 +54,15 @@ def deviation(mean: float, std: float, is_percent: bool = False) -> str:
 def points(value: float) -> str:
     """Format a difference of fractions in percentage points: 0.0384 as "+3.8"."""
     return f"{100 * value:+.1f}".replace("-", _MINUS)
+
+
+def signed(value: float) -> str:
+    """Format a number with its sign and three significant digits: 0.0384 as "+0.0384".
+
+    >>> signed(0.0384), signed(-12.34), signed(0.0)
+    ('+0.0384', '−12.3', '0')
+    """
+    return f"+{number(value)}" if value > 0 else number(value)
 
 
 def moment(text: object) -> str:

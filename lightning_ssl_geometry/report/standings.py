@@ -1,0 +1,202 @@
+"""The tables at the top of a comparison: the headline numbers of each group, and their differences with intervals."""
+
+__all__ = ["differences_table", "standings_table"]
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from lightning_ssl_geometry.report.evaluation import accuracies_by_features, feature_name
+from lightning_ssl_geometry.report.figures import View
+from lightning_ssl_geometry.report.groups import Group
+from lightning_ssl_geometry.report.logs import Floats, Series
+from lightning_ssl_geometry.report.members import Member, is_scalar, members
+from lightning_ssl_geometry.report.numbers import deviation, signed
+from lightning_ssl_geometry.report.panel import shown
+from lightning_ssl_geometry.report.run import Run
+from lightning_ssl_geometry.report.table import Table
+from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
+
+_NONE = "\N{EN DASH}"
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A headline number of each group."""
+
+    title: str
+    better: Literal["low", "high"] | None
+    scale: float  # 100 for percent
+    show: Callable[[float], str]
+    values: dict[str, dict[Run, float]]  # group -> run -> the last value
+
+    def mean(self, group: Group) -> float:
+        found = list(self.values.get(group.name, {}).values())
+        return float(np.mean(found)) if found else float("nan")
+
+    def cell(self, group: Group) -> str:
+        found = np.array(list(self.values.get(group.name, {}).values()))
+        if not len(found):
+            return _NONE
+        mean = float(found.mean())
+        text = self.show(mean)
+        if len(found) > 1:
+            text += f" ± {deviation(mean, float(found.std(ddof=1)), self.scale != 1.0)}"
+        return text + (f" ({len(found)} of {len(group.runs)})" if len(found) < len(group.runs) else "")
+
+    def best(self, groups: Sequence[Group]) -> set[int]:
+        """Return the places of the groups with the best mean, as it is shown."""
+        means = [self.mean(group) for group in groups]
+        known = [mean for mean in means if np.isfinite(mean)]
+        if self.better is None or len(known) < 2 or len(known) < len(means):
+            return set()
+        top = self.show(max(known) if self.better == "high" else min(known))
+        return {place for place, mean in enumerate(means) if self.show(mean) == top}
+
+
+def standings_table(view: View) -> Table | None:
+    """Return the headline numbers of all groups, one row for each group. None if there are none."""
+    columns = _columns(view)
+    if not columns:
+        return None
+    rows = [[_named(group), *(column.cell(group) for column in columns)] for group in view.groups]
+    best = {(row, 1 + place) for place, column in enumerate(columns) for row in column.best(view.groups)}
+    said = ["Last values."] if not view.once else []
+    several = any(len(group.runs) > 1 for group in view.groups)
+    said += ["Mean ± standard deviation over the runs of a group."] if several else []
+    said += ["Bold: the best mean, where less or more is better."] if best else []
+    header = ["", *(column.title for column in columns)]
+    colors = [group.color for group in view.groups]
+    return Table(header, rows, remark=" ".join(said), look="layers", best=best, colors=colors)
+
+
+def differences_table(view: View) -> Table | None:
+    """Return how the groups differ from the first one, with intervals. None if no two groups have several runs."""
+    (first, *others), columns = view.groups, _columns(view)
+    found = [[_difference(column, group, first) for column in columns] for group in others]
+    known = [each for row in found for each in row if each is not None]
+    if not known:
+        return None
+    rows = [
+        [
+            _named(group),
+            *(each.cell(column.scale) if each else _NONE for each, column in zip(row, columns, strict=True)),
+        ]
+        for group, row in zip(others, found, strict=True)
+    ]
+    apart = {(at, 1 + place) for at, row in enumerate(found) for place, each in enumerate(row) if each and each.is_sure}
+    tests = dict.fromkeys("t over pairs of runs with the same seed" if each.paired else "Welch's t" for each in known)
+    said = [
+        f"Difference of the means from {first.name}, with its {_LEVEL:.0%} interval ({' or '.join(tests)}).",
+        "The intervals are not corrected for the number of comparisons.",
+        "Differences of percentages are in points." if any(column.scale != 1.0 for column in columns) else "",
+        "Bold: the interval does not contain 0." if apart else "",
+    ]
+    header = [f"minus {first.name}", *(column.title for column in columns)]
+    colors = [group.color for group in others]
+    return Table(header, rows, remark=" ".join(filter(None, said)), look="layers", best=apart, colors=colors)
+
+
+@dataclass(frozen=True)
+class _Difference:
+    mean: float
+    low: float
+    high: float
+    paired: bool  # the runs of both groups have the same seeds
+
+    @property
+    def is_sure(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+    def cell(self, scale: float) -> str:
+        mean, low, high = (signed(scale * value) for value in (self.mean, self.low, self.high))
+        return f"{mean} [{low}, {high}]"
+
+
+def _difference(column: _Column, group: Group, first: Group) -> _Difference | None:
+    ours, theirs = (column.values.get(each.name, {}) for each in (group, first))
+    if min(len(ours), len(theirs)) < 2:
+        return None
+    pairs = _pairs(ours, theirs)
+    if pairs is not None:
+        found = np.array([a - b for a, b in pairs])
+        mean, error, freedom = found.mean(), found.std(ddof=1) / np.sqrt(len(found)), len(found) - 1.0
+    else:
+        a, b = np.array(list(ours.values())), np.array(list(theirs.values()))
+        parts = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)])
+        mean, error = a.mean() - b.mean(), np.sqrt(parts.sum())
+        squares = parts**2 / np.array([len(a) - 1, len(b) - 1])
+        freedom = parts.sum() ** 2 / squares.sum() if squares.sum() else len(a) + len(b) - 2.0  # Welch-Satterthwaite
+    half = _student(float(freedom)) * float(error)
+    return _Difference(float(mean), float(mean) - half, float(mean) + half, paired=pairs is not None)
+
+
+def _student(freedom: float) -> float:
+    from scipy.special import stdtrit  # the quantile of Student's t distribution
+
+    return float(stdtrit(freedom, (1 + _LEVEL) / 2))
+
+
+def _pairs(ours: dict[Run, float], theirs: dict[Run, float]) -> list[tuple[float, float]] | None:
+    ours_by, theirs_by = (
+        {run.info.get("seed"): value for run, value in each.items() if isinstance(run.info.get("seed"), int)}
+        for each in (ours, theirs)
+    )
+    if len(ours_by) < len(ours) or ours_by.keys() != theirs_by.keys() or len(theirs_by) < len(theirs):
+        return None
+    return [(ours_by[seed], theirs_by[seed]) for seed in ours_by]
+
+
+def _columns(view: View) -> list[_Column]:
+    found = [_column(view, member) for member in members(view.runs, last_layers=True) if _is_headline(view, member)]
+    return [column for column in [*_evaluations(view), *found] if column is not None and any(column.values.values())]
+
+
+def _is_headline(view: View, member: Member) -> bool:
+    known = member.declared
+    return known is not None and known.quantity.headline and is_scalar(member, view.runs)
+
+
+def _column(view: View, member: Member) -> _Column | None:
+    stage = shared_stage([member], view)
+    if stage is None:
+        return None
+    values: dict[str, dict[Run, float]] = {}
+    for group in view.groups:
+        mean = mean_of(member, group, stage, view=view)
+        if mean is None or not len(mean.done):
+            continue
+        for run in group.runs:
+            log = view.logged(run, member, stage)
+            if isinstance(log, Series) and log.drawable:
+                last = _at(log, float(mean.done[-1]))
+                values.setdefault(group.name, {})[run] = last
+    scale, show = shown(member.quantity)
+    title = member.title + (f", {stage}" if stage and not view.once else "")
+    return _Column(title, member.quantity.better, scale, show=show, values=values)
+
+
+def _at(log: Series, done: float) -> float:
+    places = np.flatnonzero(log.done == done)
+    values: Floats = log.value
+    return float(values[places[-1] if len(places) else -1])
+
+
+def _evaluations(view: View) -> list[_Column]:
+    columns: dict[tuple[str, str], dict[str, dict[Run, float]]] = {}
+    for group, run in view.grouped:
+        for key, accuracy in accuracies_by_features(run, view).items():
+            columns.setdefault(key, {}).setdefault(group.name, {})[run] = accuracy
+    found = []
+    for (features, heading), values in columns.items():
+        what = "" if features == "trained" else f"{feature_name(features)}, "
+        title = f"Linear evaluation, {what}{heading}"
+        found.append(_Column(title, "high", 100.0, show=lambda value: f"{100 * value:.1f}%", values=values))
+    return found
+
+
+def _named(group: Group) -> str:
+    return f"{group.name} ({len(group.runs)} runs)" if len(group.runs) > 1 else group.name

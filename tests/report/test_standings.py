@@ -1,0 +1,99 @@
+"""The tables at the top of a comparison: headline numbers, the best of them, and differences with intervals."""
+
+import numpy as np
+import pytest
+from pages import comparison, declare, entry, write_info, write_log, write_rows
+from scipy import stats
+
+from lightning_ssl_geometry.report.figures import View
+from lightning_ssl_geometry.report.groups import read_groups
+from lightning_ssl_geometry.report.standings import differences_table, standings_table
+
+VALUES = {"small": [0.90, 0.91, 0.95], "large": [0.97, 0.96, 0.99], "odd": [0.91, 0.99, 0.90]}
+RANKS = {"small": [10.0, 11.0, 12.5], "large": [20.0, 24.0, 21.0], "odd": [5.0, 5.0, 5.5]}
+ACCURACY = entry("Accuracy", of="Probe", percent=True, bounds=(0, 1), better="high", headline=True)
+RANK = entry("Rank", of="Rank", headline=True)
+
+
+def write_run(folder, accuracy, rank, seed=None):
+    write_log(folder, val__acc=[0.1, accuracy], val__rank=[1.0, rank], val__other=[1.0, 2.0])
+    write_info(folder, seed=seed)
+    return declare(folder, val__acc=ACCURACY, val__rank=RANK, val__other=entry("Other", of="Other"))
+
+
+def view(tmp_path, seeds=(None, None, None), runs=3):
+    folders = {
+        name: [
+            write_run(tmp_path / f"{name}_{run}", VALUES[name][run], RANKS[name][run], seed=seeds[run])
+            for run in range(runs)
+        ]
+        for name in VALUES
+    }
+    return folders, View(tuple(read_groups(folders)))
+
+
+def test_headline_numbers_of_each_group_with_the_best_in_bold(tmp_path):
+    table = standings_table(view(tmp_path)[1])
+    assert table.header == ["", "Accuracy, val", "Rank, val"]
+    assert table.rows == [
+        ["small (3 runs)", "92.0% ± 2.6", "11.2 ± 1.3"],
+        ["large (3 runs)", "97.3% ± 1.5", "21.7 ± 2.1"],
+        ["odd (3 runs)", "93.3% ± 4.9", "5.17 ± 0.29"],
+    ]
+    assert table.best == {(1, 1)}  # neither more nor less rank is better
+    assert "Bold: the best mean" in table.remark
+
+
+def test_values_that_are_shown_alike_are_both_best_and_a_group_without_a_value_makes_none_best(tmp_path):
+    folders = {name: [write_run(tmp_path / name, value, 1.0)] for name, value in (("a", 0.9), ("b", 0.90001))}
+    assert standings_table(View(tuple(read_groups(folders)))).best == {(0, 1), (1, 1)}
+    write_log(tmp_path / "c", val__rank=[1.0, 2.0])
+    folders["c"] = [declare(tmp_path / "c", val__rank=RANK)]
+    table = standings_table(View(tuple(read_groups(folders))))
+    assert table.rows[2][:2] == ["c", "\N{EN DASH}"]
+    assert not table.best
+
+
+def numbers(cell):
+    mean, low, high = cell.replace("\N{MINUS SIGN}", "-").replace("[", "").replace("]", "").replace(",", "").split()
+    return [float(mean), float(low), float(high)]
+
+
+@pytest.mark.parametrize("seeds", [(None, None, None), (0, 1, 2)], ids=["Welch", "paired"])
+def test_differences_have_the_intervals_of_scipy(tmp_path, seeds):
+    table = differences_table(view(tmp_path, seeds)[1])
+    assert table.header == ["minus small", "Accuracy, val", "Rank, val"]
+    for row, name in zip(table.rows, ("large", "odd"), strict=True):
+        for cell, values, scale in zip(row[1:], (VALUES, RANKS), (100, 1), strict=True):
+            ours, theirs = scale * np.array(values[name]), scale * np.array(values["small"])
+            test = stats.ttest_rel(ours, theirs) if seeds[0] == 0 else stats.ttest_ind(ours, theirs, equal_var=False)
+            interval = test.confidence_interval(0.95)
+            assert numbers(cell) == pytest.approx([(ours - theirs).mean(), *interval], rel=6e-3)
+            sure = interval.low > 0 or interval.high < 0
+            at = (table.rows.index(row), row.index(cell))
+            assert (at in table.best) == sure
+    assert ("pairs of runs with the same seed" in table.remark) == (seeds[0] == 0)
+
+
+def test_single_runs_have_no_differences(tmp_path):
+    assert differences_table(view(tmp_path, runs=1)[1]) is None
+
+
+def test_a_comparison_opens_with_its_tables(tmp_path):
+    folders, _ = view(tmp_path)
+    page = comparison(tmp_path / "page", **folders)
+    text = page.text if hasattr(page, "text") else str(page)
+    assert text.index("92.0% ± 2.6") < text.index("minus small") < text.index("First and last values")
+
+
+def test_accuracies_of_the_linear_evaluation_are_headline_numbers(tmp_path):
+    folders = {}
+    for name, accuracy in (("a", 0.5), ("b", 0.75)):
+        write_log(tmp_path / name, loss=[2.0, 1.0])
+        write_rows(tmp_path / name, ["features", "labels_per_class", "accuracy"], ["pixels", "all", 0.4],
+                   ["trained", "all", accuracy])  # fmt: skip
+        folders[name] = [tmp_path / name]
+    table = standings_table(View(tuple(read_groups(folders))))
+    assert table.header == ["", "Linear evaluation, all labels"]
+    assert table.rows == [["a", "50.0%"], ["b", "75.0%"]]
+    assert table.best == {(1, 1)}
