@@ -174,7 +174,7 @@ def test_samples_of_another_process_in_the_cache_are_not_taken(tmp_path, monkeyp
     path = tmp_path / "x.pt"
     data, write = module(PIL, cache=str(path)), torch.save
     monkeypatch.setattr(torch, "save", lambda held, file: write(held | {"key": "of another"}, file))
-    with pytest.raises(OSError, match="another process wrote other samples there. Name another file as `cache`"):
+    with pytest.raises(OSError, match=r"another process wrote other samples there\. Name another file as `cache`"):
         data.prepare_data()
 
 
