@@ -2,7 +2,10 @@
 
 __all__ = ["EmbeddingWriter"]
 
+import itertools
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -114,14 +117,10 @@ class EmbeddingWriter(L.Callback):
             self._rows = None
 
     def _write(self, trainer: L.Trainer, rows: Path) -> None:
-        path = _new_file(rows.parent)
-        try:
-            n = write_sorted(rows, trainer.world_size, path)
-        except BaseException:
-            path.unlink()
-            raise
-        self.path = path
-        print(f"The embeddings of {n} samples: {path}")
+        whole = rows / f"{_NAME}.npz"
+        n = write_sorted(rows, trainer.world_size, whole)
+        self.path = _moved(whole, rows.parent)
+        print(f"The embeddings of {n} samples: {self.path}")
 
 
 def _folder(trainer: L.Trainer) -> Path:
@@ -129,17 +128,24 @@ def _folder(trainer: L.Trainer) -> Path:
     return Path(trainer.default_root_dir) if folder is None else folder
 
 
-def _new_file(folder: Path) -> Path:
-    """Create the first of embeddings.npz, embeddings-1.npz, ... that no other process has."""
-    number = 0
-    while True:
+def _moved(whole: Path, folder: Path) -> Path:
+    """Move a file to the first of embeddings.npz, embeddings-1.npz, ... that is free. Nobody sees a part of it."""
+    for number in itertools.count():
         path = folder / (f"{_NAME}-{number}.npz" if number else f"{_NAME}.npz")
-        try:
-            path.open("xb").close()
-        except FileExistsError:
-            number += 1
-        else:
+        with suppress(FileExistsError):
+            _link(whole, path)
             return path
+    raise AssertionError
+
+
+def _link(whole: Path, path: Path) -> None:
+    try:
+        os.link(whole, path)  # fails if the name is taken, also by another process meanwhile
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        path.open("xb").close()
+        os.replace(whole, path)
 
 
 def _spaces(outputs: Any) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -53,12 +54,14 @@ class RowFiles:
 
     def discard(self) -> None:
         """Remove the folder with the files of all processes."""
-        self._close()
+        with suppress(OSError):  # a full disk, on which the files are of no more use
+            self._close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _close(self) -> None:
-        for file in self._files.values():
-            file.close()
+        with ExitStack() as files:
+            for file in self._files.values():
+                files.callback(file.close)  # each of them, also if the disk is full
 
 
 def write_sorted(folder: Path, ranks: int, path: Path) -> int:

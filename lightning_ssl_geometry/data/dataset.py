@@ -67,7 +67,7 @@ class DatasetDataModule(PartsDataModule):
         ValueError: If an argument is out of range, or `train` is no map-style data set. `setup` raises it if a sample
             is not as described above. The message names the sample.
         FileNotFoundError: If a folder does not exist.
-        OSError: If the file of decoded samples cannot be written.
+        OSError: If the file of decoded samples cannot be written, or `cache` is a file that this class did not write.
 
     >>> samples = [(torch.rand(3, 8, 8), i % 2) for i in range(20)]
     >>> data = DatasetDataModule(samples, batch_size=4, progress=False)

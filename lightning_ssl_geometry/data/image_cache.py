@@ -5,7 +5,6 @@ __all__ = ["Listing", "content_key", "decode_files", "key_of", "mapped_images", 
 import hashlib
 import json
 import os
-import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -52,20 +51,21 @@ def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: st
     `key` is a result of :func:`content_key`. `decode` returns the M images, uint8 (M, C, H, W). If the file cannot be
     written, an OSError is raised, and its message ends with `remedy`.
     """
-    return mapped_tensors(path, key, lambda: {"image": decode()}, remedy=remedy)["image"]
+    return _mapped(path, key, lambda: {"image": decode()}, remedy=remedy)["image"]
 
 
 def mapped_tensors(path: Path, key: str, make: Callable[[], dict[str, Tensor]], remedy: str) -> dict[str, Tensor]:
     """Return the tensors in the file `path`, memory-mapped. If it was not written with this `key`, write it first.
 
-    `key` is a result of :func:`key_of`. `make` returns the tensors. If the file cannot be written, an OSError is
-    raised, and its message ends with `remedy`.
+    `key` is a result of :func:`key_of`. `make` returns the tensors. An OSError is raised if the file cannot be written,
+    or if a file is there that this function did not write. The message ends with `remedy`.
     """
-    if (found := _load(path, key)) is None:
-        _write(path, key, make, remedy=remedy)
-        found = _load(path, key)
-    assert found is not None, "another process decoded another version of the samples meanwhile"
-    return found
+    if os.path.lexists(path) and not _is_decoded(path):
+        raise FileExistsError(
+            f"Expected {path} to be a file of decoded samples, which may be replaced, but another or a broken file is "
+            f"there. {remedy} If you do not need the file, delete it."
+        )
+    return _mapped(path, key, make, remedy=remedy)
 
 
 def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
@@ -108,16 +108,32 @@ def read_rgb(file: Path) -> Tensor:
         return torch.from_numpy(np.array(opened.convert("RGB"))).permute(2, 0, 1)
 
 
+def _mapped(path: Path, key: str, make: Callable[[], dict[str, Tensor]], remedy: str) -> dict[str, Tensor]:
+    if (found := _load(path, key)) is None:
+        _write(path, key, make, remedy=remedy)
+        found = _load(path, key)
+    if found is None:
+        raise OSError(f"Expected {path} as it was written, but another process wrote other samples there. {remedy}")
+    return found
+
+
+def _is_decoded(path: Path) -> bool:
+    return path.is_file() and (not path.stat().st_size or isinstance(_held(path).get("key"), str))
+
+
 def _load(path: Path, key: str) -> dict[str, Tensor] | None:
+    decoded = _held(path)
+    return decoded if decoded.pop("key", None) == key else None
+
+
+def _held(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        return None
+        return {}
     try:
-        decoded = torch.load(path, weights_only=True, mmap=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
-        return None
-    if not isinstance(decoded, dict) or decoded.pop("key", None) != key:
-        return None
-    return decoded
+        held = torch.load(path, weights_only=True, mmap=True)
+    except Exception:  # a broken file may raise anything, even a TypeError
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 def _write(path: Path, key: str, make: Callable[[], dict[str, Tensor]], *, remedy: str) -> None:

@@ -4,6 +4,7 @@ __all__ = ["Parts", "PartsDataModule"]
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple, Unpack
 
 import torch
@@ -99,9 +100,10 @@ class PartsDataModule(ImageDataModule):
             if largest >= len(names):
                 raise ValueError(f"Expected `class_names` for labels up to {largest}, but got {len(names)} names.")
             return list(names)
-        if missing := sorted(set(range(largest + 1)) - set(seen["train"])):
+        there = set(seen["train"])
+        if missing := list(islice((label for label in range(largest + 1) if label not in there), 5)):
             raise ValueError(
-                f"Expected training labels 0 to {largest}, each at least once, but {missing[:5]} are missing."
+                f"Expected training labels 0 to {largest}, each at least once, but {missing} are missing."
                 f"{NUMBERED} If the classes exist, give all `class_names`."
             )
         return [str(place) for place in range(largest + 1)]

@@ -38,6 +38,11 @@ def read_array(given: Any, name: str, hint: str = "") -> Tensor:
         return given.detach().cpu()
     if not isinstance(given, np.ndarray):
         raise ValueError(f"Expected `{name}` to be an array, a tensor or a path, but got a {type(given).__name__}.")
+    if np.ma.is_masked(given):
+        raise ValueError(
+            f"Expected `{name}` without missing values, but {np.ma.count_masked(given)} values are masked. Fill them, "
+            "such as by `array.filled(value)`, or leave out their rows."
+        )
     if given.dtype.kind not in "biuf":
         hint = hint or (" Do all rows have one length?" if given.dtype == object else "")
         raise ValueError(f"Expected `{name}` to hold numbers, but got an array of dtype {given.dtype}.{hint}")
@@ -97,18 +102,24 @@ def _read(path: str, name: str) -> Any:
     if not Path(file).is_file():
         raise FileNotFoundError(f"Expected `{name}` to be an existing .npy or .npz file, but there is none at {file}.")
     try:
-        read = np.load(file, mmap_mode="c", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        keys, found = _found(file, None if path.endswith(".npz") else key)
+    except Exception as error:  # a broken file may raise anything, such as a TokenError or a BadZipFile
         raise ValueError(f"Expected `{name}` to be a .npy or .npz file of numbers, but got: {error}") from error
-    if isinstance(read, np.ndarray):
-        return read
-    with read:
-        keys = list(read)
-        if not path.endswith(".npz") and key in keys:
-            return read[key]
-        if path.endswith(".npz") and len(keys) == 1:
-            return read[keys[0]]
+    if found is not None:
+        return found
     raise ValueError(f"Expected `{name}` to be {file}:KEY with one of the keys {keys}, but got {path!r}.")
+
+
+def _found(file: str, key: str | None) -> tuple[list[str], Any]:
+    with open(file, "rb") as opened:  # numpy leaves a broken archive open
+        if opened.read(2) != b"PK":
+            return [], np.load(file, mmap_mode="c", allow_pickle=False)
+        opened.seek(0)
+        with np.load(opened, allow_pickle=False) as read:
+            keys = list(read)
+            if key is None and len(keys) == 1:
+                key = keys[0]
+            return keys, read[key] if key in keys else None
 
 
 def _as_torch_has_it(array: np.ndarray) -> np.ndarray:

@@ -64,6 +64,8 @@ class Alignment(Diagnostic):
     def update(self, z: Tensor) -> None:
         """Add `z` (V, N, P) for V >= 2 views of N samples. Only the first two views are used."""
         z = unit_directions(by_sample("z", z, views=2)[:, :2].transpose(0, 1))
+        if not z.shape[1]:
+            return  # the mean of no pairs is NaN
         self.total += alignment(z[0], z[1], alpha=self.alpha) * z.shape[1]
         self.pairs += z.shape[1]
         self.directed += z.any(dim=2).all(dim=0).sum()

@@ -142,8 +142,7 @@ class GeometryLoop:
             batch: The batch, if `batch_keys` names parts of it.
             stage: "train", "val" or "test".
         """
-        if self._inside:
-            raise ValueError("Expected one `step` at a time, but got one inside of another.")
+        self._refuse_inside("step")
         self._begin(stage)
         given: dict[str, Any] = {}
         wanted = stage != "train" or self.filling.wants(self._batches)
@@ -175,6 +174,7 @@ class GeometryLoop:
             stage: "val" or "test".
         """
         one_of(_STAGES[1:], stage=stage)
+        self._refuse_inside("look")
         self._begin(stage)
         with undisturbed(self.model):
             for batch in batches:
@@ -193,6 +193,7 @@ class GeometryLoop:
         Returns:
             The scalars by name, such as "train/effective_rank_h", with `scalars`.
         """
+        self._refuse_inside("read_out")
         self._start()
         self._epoch = self._epoch if epoch is None else epoch
         own = {name: float(value) for name, value in (scalars or {}).items()}
@@ -273,6 +274,10 @@ class GeometryLoop:
     def _done(self) -> dict[str, int]:
         begun = {"from_step": self._from_step} if self._from_step else {}
         return begun | {"epochs": self._epoch, "steps": self._step}
+
+    def _refuse_inside(self, call: str) -> None:
+        if self._inside:
+            raise ValueError(f"Expected `{call}` after the block of `step`, but got it inside. Leave the block first.")
 
     def _start(self) -> None:
         if self._closed:

@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
 from uuid import uuid4
 
@@ -163,7 +163,7 @@ class RunFiles:
         record = self._record()
         if record is None or record["run"] == state["run"]:
             self.run = state["run"]
-            self.names |= set(state["files"]) | set(record["files"] if record else [])
+            self.names |= {name for name in (*state["files"], *(record["files"] if record else [])) if _is_inside(name)}
             self.resumed, self._announced = list(record["resumed"]) if record else [], None
             if record is None:
                 self.save()
@@ -252,6 +252,11 @@ class RunFiles:
 def same(folder: Path | None, other: Path | None) -> bool:
     """Whether both paths lead to the same folder. False if one of them is None."""
     return folder is not None and other is not None and folder.resolve() == other.resolve()
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePath(name)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def _line(cells: Sequence[object]) -> str:

@@ -8,7 +8,8 @@ from hosts import quiet
 from torch import nn
 from torch.utils.data import DataLoader
 
-from lightning_ssl_geometry.callbacks import EmbeddingWriter
+from lightning_ssl_geometry.callbacks import EmbeddingWriter, embedding_writer
+from lightning_ssl_geometry.callbacks.row_files import write_sorted
 from lightning_ssl_geometry.data import ClusterDataModule, DigitsDataModule
 from lightning_ssl_geometry.diagnose import DiagnosedModel
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
@@ -226,3 +227,23 @@ def test_a_trial_writes_nothing(tmp_path):
     writer = predicted(tmp_path, simclr(), DataLoader(Numbered(), batch_size=8), fast_dev_run=True)
     assert writer.path is None
     assert list(tmp_path.rglob("*.npz")) == []
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_the_file_is_never_there_in_part(tmp_path, monkeypatch, links):
+    def write(folder, ranks, path):
+        assert not list(tmp_path.glob("*.npz"))  # a process that is killed here leaves no empty file
+        return write_sorted(folder, ranks, path)
+
+    def refuse(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(embedding_writer, "write_sorted", write)
+    if not links:
+        monkeypatch.setattr(embedding_writer.os, "link", refuse)
+    loader = DataLoader(Numbered(), batch_size=8)
+    writer = predicted(tmp_path, simclr(), loader)
+    assert len(arrays(writer.path)["h"]) == N
+    monkeypatch.setattr(embedding_writer, "write_sorted", write_sorted)
+    assert predicted(tmp_path, simclr(), loader).path.name == "embeddings-1.npz"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["embeddings-1.npz", "embeddings.npz"]

@@ -112,3 +112,17 @@ def test_what_is_discarded_is_gone(tmp_path):
     rows.append(batch([0]))
     rows.discard()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    class Full:
+        def close(self):
+            raise OSError(28, "No space left on device")
+
+    rows = RowFiles(tmp_path / "rows", 0)
+    rows.append(batch([0, 1]))
+    last, rows._files["h"] = rows._files["h"], Full()
+    rows.discard()
+    last.close()
+    assert not (tmp_path / "rows").exists()
+    assert rows._files["index"].closed

@@ -144,9 +144,43 @@ def test_the_cache_is_read_again_and_written_again_if_something_changed(tmp_path
     assert torch.equal(data._images["train"].image, WHOLE)
 
 
-def test_a_broken_cache_is_made_anew_and_a_failed_one_leaves_nothing(tmp_path):
+def foreign(path, kind):
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "text":
+        path.write_bytes(b"not a file of torch")
+    elif kind == "weights":
+        torch.save({"weight": torch.ones(3)}, path)
+    else:
+        module(PIL, cache=str(path)).prepare_data()
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-300] if kind == "torn" else whole.replace(b"key", b"\xb1ey"))
+
+
+@pytest.mark.parametrize("kind", ["folder", "text", "weights", "torn", "flipped"])
+def test_a_file_that_is_no_cache_is_never_replaced(tmp_path, kind):
     path = tmp_path / "x.pt"
-    path.write_bytes(b"not a file of torch")
+    foreign(path, kind)
+    before = None if path.is_dir() else path.read_bytes()
+    with pytest.raises(
+        FileExistsError, match=r"x\.pt to be a file of decoded samples, .* Name another file as `cache`"
+    ):
+        module(PIL, cache=str(path)).prepare_data()
+    assert [file.name for file in tmp_path.iterdir()] == ["x.pt"]
+    assert before is None or path.read_bytes() == before
+
+
+def test_samples_of_another_process_in_the_cache_are_not_taken(tmp_path, monkeypatch):
+    path = tmp_path / "x.pt"
+    data, write = module(PIL, cache=str(path)), torch.save
+    monkeypatch.setattr(torch, "save", lambda held, file: write(held | {"key": "of another"}, file))
+    with pytest.raises(OSError, match=r"another process wrote other samples there\. Name another file as `cache`"):
+        data.prepare_data()
+
+
+def test_an_empty_cache_is_filled_and_a_failed_one_leaves_nothing(tmp_path):
+    path = tmp_path / "x.pt"
+    path.touch()
     assert torch.equal(module(PIL, cache=str(path)).parts().train.image, WHOLE)
     path.unlink()
     with pytest.raises(ValueError, match=r"`train\[19\]`"):

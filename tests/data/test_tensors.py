@@ -316,6 +316,12 @@ WRONG = [
         "dtype object. Do all rows have one length",
     ),
     ({"train": VECTORS.astype(str)}, "`train` to hold numbers, but got an array of dtype <U"),
+    (
+        {"train": np.ma.masked_greater(VECTORS, 1), "label": None},
+        r"`train` without missing values, but \d+ values are masked\. Fill them",
+    ),
+    ({"label": np.ma.masked_equal(LABELS, 1)}, "`train_label` without missing values, but 20 values are masked"),
+    ({"label": LABELS * 10**14}, r"labels 0 to 200000000000000, .* but \[1, 2, 3, 4, 5\] are missing"),
     ({"train": VECTORS.astype(complex)}, "`train` to hold numbers, but got an array of dtype complex128"),
     ({"train": torch.zeros(60, 5, dtype=torch.complex64)}, "`train` to hold real numbers, but got torch.complex64"),
     ({"train": VECTORS.tolist()}, "`train` to be an array, a tensor or a path, but got a list"),
@@ -366,6 +372,13 @@ def test_what_is_wrong_with_the_files(tmp_path):
     for path in ("two.npz", "two.npz:y"):
         with pytest.raises(ValueError, match=r"two.npz:KEY with one of the keys \['x', 'label'\], but got"):
             module(f"{tmp_path}/{path}").setup()
-    for path in ("objects.npy", "broken.npy"):
+    whole = (tmp_path / "two.npz").read_bytes()
+    (tmp_path / "torn.npz").write_bytes(whole[:500])
+    (tmp_path / "flipped.npz").write_bytes(whole[:300] + bytes([whole[300] ^ 255]) + whole[301:])
+    np.save(tmp_path / "x.npy", VECTORS)
+    (tmp_path / "header.npy").write_bytes((tmp_path / "x.npy").read_bytes().replace(b"), }", b"((((", 1))
+    (tmp_path / "negative.npy").write_bytes((tmp_path / "x.npy").read_bytes().replace(b"(60, 5)", b"(-9, 5)", 1))
+    broken = ("torn.npz:x", "flipped.npz:x", "header.npy", "negative.npy")
+    for path in ("objects.npy", "broken.npy", *broken):
         with pytest.raises(ValueError, match=r"`train` to be a \.npy or \.npz file of numbers, but got"):
             module(f"{tmp_path}/{path}").setup()

@@ -104,6 +104,12 @@ def test_files_that_are_no_checkpoint(tmp_path):
     (tmp_path / "text.pt").write_text("hello")
     with pytest.raises(ValueError, match=r"weights_only=True, but it is broken, or no checkpoint"):
         load_weights(network(), tmp_path / "text.pt")
+    torch.save(network().state_dict(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    whole = (tmp_path / "old.pt").read_bytes()
+    for end in range(1, len(whole), 9):  # torch raises errors of many kinds for them
+        (tmp_path / "torn.pt").write_bytes(whole[:end])
+        with pytest.raises(ValueError, match=r"weights_only=True, but it (is broken|holds)"):
+            load_weights(network(), tmp_path / "torn.pt")
     for held, shown in [([1], "list"), ({"epoch": 3}, "epoch"), ({}, "nothing"), ({0: torch.ones(1)}, "0")]:
         torch.save(held, tmp_path / "other.pt")
         with pytest.raises(ValueError, match=f"to hold a state dict, but it holds {shown}"):

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from contextlib import nullcontext
 
 import lightning as L
 import numpy as np
@@ -233,11 +234,14 @@ def test_a_scalar_with_a_name_that_is_taken(name):
         geometry.read_out({name: 99.0})
 
 
-def test_a_step_inside_of_a_step():
+@pytest.mark.parametrize("call", ["step", "look", "read_out"])
+def test_calls_inside_of_a_step(call):
     geometry = loop(None)
     with geometry.step(pairs()[:8]):
-        with pytest.raises(ValueError, match="one `step` at a time"), geometry.step():
-            pass
+        arguments = ([pairs()[:8]],) if call == "look" else ()
+        message = f"Expected `{call}` after the block of `step`, but got it inside"
+        with pytest.raises(ValueError, match=message), geometry.step() if call == "step" else nullcontext():
+            getattr(geometry, call)(*arguments)
         geometry.model.loss(*pairs()[:8])
 
 
@@ -312,3 +316,16 @@ def test_the_standard_set_leaves_out_what_no_tap_shows():
     with geometry.step():
         model.loss(*pairs()[:32])
     assert set(geometry.read_out()) == {"train/effective_rank_h", "train/augmentation_rank"}
+
+
+def test_an_empty_batch_changes_nothing():
+    def numbers(*sizes):
+        torch.manual_seed(0)
+        geometry = GeometryLoop(Model().eval(), None, taps=TAPS, every_n_steps=1)
+        for size in sizes:
+            with geometry.step():
+                for _ in range(2):
+                    geometry.model(torch.randn(size, 6))
+        return geometry.read_out()
+
+    assert numbers(8, 0, 8) == numbers(8, 8)

@@ -163,6 +163,17 @@ def test_a_checkpoint_of_another_run_gives_no_leave(tmp_path):
         other.check("table.csv")
 
 
+@pytest.mark.parametrize("name", ["geometry/../../mine.csv", "geometry/../{}/mine.csv", "{}/mine.csv"])
+def test_a_checkpoint_gives_no_leave_outside_of_the_folder(tmp_path, name):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "mine.csv").write_text("epoch,step,a\n0,5,1\n")
+    files, name = RunFiles(tmp_path / "run"), name.format(tmp_path)
+    files.adopt({"run": "0" * 32, "folder": str(tmp_path / "run"), "files": [name, "geometry/own.csv"]})
+    files.rewind(0)
+    assert (tmp_path / "mine.csv").exists()
+    assert files.names == {"geometry/own.csv"}
+
+
 @pytest.mark.parametrize(
     ("call", "name", "lines"),
     [("write", "old.csv", [0, 1, 2, 3]), ("replace", "new.csv", [1, 2, 3]), ("fsync", "new.csv", [1, 2, 3])],
