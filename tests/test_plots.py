@@ -210,6 +210,12 @@ def test_dots_have_their_bars_within_their_bounds_and_a_row_each():
     boxes = [label.get_window_extent() for label in narrow.get_xticklabels()]
     assert len(boxes) >= 2
     assert all(a.x1 + 4 < b.x0 for a, b in pairwise(boxes))
+    alike = [Dot("a", 98.5, 0.1, "", bounds=(0.0, 100.0)), Dot("b", 99.6, 0.1, "", bounds=(0.0, 100.0))]
+    least, most = dots([("", alike)], xlabel="x").axes[0].get_xlim()
+    assert most - least >= 50
+    assert least < 98.4 < 99.7 <= most <= 105
+    alike = [Dot("a", 1000.0, 0.1, ""), Dot("b", 1001.0, 0.1, "")]
+    assert np.ptp(dots([("", alike)], xlabel="x").axes[0].get_xlim()) >= 200
     rows = [Dot(name, value, 3.0, "", bounds=(0.0, 100.0)) for name, value in (("odd", 9300.0), ("even", 99.0))]
     assert [row.bar.tolist() for row in rows] == [[9297.0, 9300.0], [96.0, 100.0]]
     least, most = dots([("", rows)], xlabel="x").axes[0].get_xlim()

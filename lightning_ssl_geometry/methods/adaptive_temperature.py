@@ -17,7 +17,7 @@ from lightning_ssl_geometry.checks import switch
 from lightning_ssl_geometry.deprecation import by_position, deprecated
 from lightning_ssl_geometry.functional.info_nce import forms
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, SSLModule, SSLSettings
 from lightning_ssl_geometry.methods.two_views import two_views
 from lightning_ssl_geometry.papers import RUSAK
 from lightning_ssl_geometry.quantity import Quantity
@@ -54,7 +54,10 @@ class AdaptiveTemperatureModule(SSLModule):
             deprecated argument is given with `loss`. A step raises it if a batch does not have two views.
     """
 
-    quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=RUSAK)}
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "loss": replace(CONTRASTIVE_LOSS, paper=RUSAK),
+        "batch_size": BATCH_SIZE,
+    }
 
     @by_position(
         *("temperature", "normalize", "standardize", "similarity", "p", "power", "symmetric", "negatives"),

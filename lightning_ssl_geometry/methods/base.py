@@ -1,6 +1,6 @@
 """SSLModule, the base class of all methods."""
 
-__all__ = ["CONTRASTIVE_LOSS", "LOSS", "SSLModule", "SSLSettings"]
+__all__ = ["BATCH_SIZE", "CONTRASTIVE_LOSS", "LOSS", "SSLModule", "SSLSettings"]
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -39,6 +39,13 @@ CONTRASTIVE_LOSS = replace(
     low="The views of a sample find each other among all others.",
     high="Near the logarithm of the number of negatives: samples are not told apart.",
     paper=SIMCLR,
+    comparable_at="batch_size",
+    remark="Mean batch size {batch_size}.",
+)
+BATCH_SIZE = Quantity(
+    title="Batch size",
+    text="Number of samples in a batch of all processes, averaged over samples. A contrastive loss depends on it.",
+    shown=False,
 )
 
 _CLASS = "ssl_geometry_class"
@@ -203,7 +210,7 @@ class SSLModule(L.LightningModule):
         observation = self.descend(self.observe(batch), batch)
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
-        self.log("train/loss", observation["loss"], prog_bar=True, on_step=False, on_epoch=True, batch_size=n)
+        self._log_loss(observation, "train", n)
         self._log_scores(observation, "train", local)
         return observation
 
@@ -247,9 +254,14 @@ class SSLModule(L.LightningModule):
         # The loss is that of the global batch already, so it is weighted by that batch's size and not synchronised.
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
-        self.log(f"{stage}/loss", observation["loss"], prog_bar=True, batch_size=n)
+        self._log_loss(observation, stage, n)
         self._log_scores(observation, stage, local)
         return observation
+
+    def _log_loss(self, observation: Observation, stage: str, n: int) -> None:
+        self.log(f"{stage}/loss", observation["loss"], prog_bar=True, on_step=False, on_epoch=True, batch_size=n)
+        if "batch_size" in self.quantities:
+            self.log(f"{stage}/batch_size", float(n), on_step=False, on_epoch=True, batch_size=n)
 
     def _log_scores(self, observation: Observation, stage: str, local: int) -> None:
         # the mean over the samples of all processes; Lightning's own weights round the number of samples

@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import ConstantLR
 from lightning_ssl_geometry.checks import at_least, inside
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import VariationalLoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, SSLModule, SSLSettings
 from lightning_ssl_geometry.methods.two_views import two_views
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Quantity
@@ -67,7 +67,10 @@ class ContrastiveFlowModule(SSLModule):
             not in 0 to n - 1, or if the network does not return (N, d).
     """
 
-    quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=CALDER_LEE)}
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "loss": replace(CONTRASTIVE_LOSS, paper=CALDER_LEE),
+        "batch_size": BATCH_SIZE,
+    }
     default_optimizer: ClassVar[OptimizerCallable] = staticmethod(partial(torch.optim.SGD, lr=0.1))
     default_lr_scheduler: ClassVar[LRSchedulerCallable | None] = staticmethod(partial(ConstantLR, factor=1.0))
 

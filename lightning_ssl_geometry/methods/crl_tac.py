@@ -30,7 +30,7 @@ from lightning_ssl_geometry.functional.augmentation_channel import draw_members,
 from lightning_ssl_geometry.losses import AugmentationChannelLoss
 from lightning_ssl_geometry.methods.alternating import AlternatingModule, Part, with_kept_statistics
 from lightning_ssl_geometry.methods.augmentation_policy import POLICY_QUANTITIES, EntropyWatch, log_probabilities
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLSettings
+from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, SSLSettings
 from lightning_ssl_geometry.papers import CRL_TAC
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.settings import passed_on
@@ -80,6 +80,7 @@ class CRLTACModule(AlternatingModule):
 
     quantities: ClassVar[dict[str, Quantity]] = {
         "loss": replace(CONTRASTIVE_LOSS, paper=CRL_TAC, where="Alg. 1"),
+        "batch_size": BATCH_SIZE,
         **POLICY_QUANTITIES,
     }
     default_optimizer: ClassVar[OptimizerCallable] = staticmethod(partial(torch.optim.Adam, lr=1e-3))

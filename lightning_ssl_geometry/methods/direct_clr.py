@@ -15,7 +15,7 @@ from torch import nn
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS, SSLSettings
+from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, SSLSettings
 from lightning_ssl_geometry.methods.two_views import TwoViewModule
 from lightning_ssl_geometry.nn import SubVector
 from lightning_ssl_geometry.papers import DIRECTCLR
@@ -38,7 +38,10 @@ class DirectCLRModule(TwoViewModule):
             two views.
     """
 
-    quantities: ClassVar[dict[str, Quantity]] = {"loss": replace(CONTRASTIVE_LOSS, paper=DIRECTCLR)}
+    quantities: ClassVar[dict[str, Quantity]] = {
+        "loss": replace(CONTRASTIVE_LOSS, paper=DIRECTCLR),
+        "batch_size": BATCH_SIZE,
+    }
 
     @by_position(*SSLSettings.__annotations__)
     @passed_on

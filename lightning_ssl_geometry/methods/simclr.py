@@ -9,7 +9,7 @@ __all__ = ["SimCLRModule"]
 
 from typing import ClassVar
 
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS
+from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS
 from lightning_ssl_geometry.methods.two_views import TwoViewModule
 from lightning_ssl_geometry.quantity import Quantity
 
@@ -17,4 +17,4 @@ from lightning_ssl_geometry.quantity import Quantity
 class SimCLRModule(TwoViewModule):
     """SimCLR. The default loss is NT-Xent at temperature 0.5."""
 
-    quantities: ClassVar[dict[str, Quantity]] = {"loss": CONTRASTIVE_LOSS}
+    quantities: ClassVar[dict[str, Quantity]] = {"loss": CONTRASTIVE_LOSS, "batch_size": BATCH_SIZE}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NO_CAPTION = Caption()
+_SHARE, _OF_SIZE = 0.5, 0.2  # least part of the possible values, or of the greatest value, that an axis shows
 _LEAST, _ROW, _LABEL, _TEXT = 96.0, 22.0, 0.45 * WIDTH, 0.3 * WIDTH  # of the axes, a row, its texts, in pixels
 
 
@@ -68,7 +69,7 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
     values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)
     figure, (axes,) = canvas()
-    x_axis(axes, xlabel, padded(values, 0.1))
+    x_axis(axes, xlabel, _wide_enough(padded(values, 0.1), [dot for _, rows in groups for dot in rows]))
     axes.set(ylim=(rows - 0.4, -0.6), yticks=[])
     axes.grid(visible=True, axis="x", color=COLORS["grid"], linewidth=0.8)
     headings, row = [], 0
@@ -91,6 +92,16 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
         )
     _thin_ticks(axes)
     return figure
+
+
+def _wide_enough(limits: tuple[float, float], rows: Sequence[Dot]) -> tuple[float, float]:
+    # an axis that shows a small part of what is possible makes small differences look large
+    low, high = min(dot.bounds[0] for dot in rows), max(dot.bounds[1] for dot in rows)
+    possible = high - low if np.isfinite(high - low) else max(map(abs, limits))
+    missing = max(0.0, (_SHARE if np.isfinite(high - low) else _OF_SIZE) * possible - (limits[1] - limits[0]))
+    least, most = limits[0] - missing / 2, limits[1] + missing / 2
+    shift = max(0.0, min(low, limits[0]) - least) - max(0.0, most - max(high, limits[1]))
+    return (least + shift, most + shift) if missing else limits
 
 
 def _thin_ticks(axes: "Axes") -> None:

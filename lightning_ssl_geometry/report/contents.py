@@ -72,12 +72,19 @@ def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Dra
         "status": (status if status != "unknown" else "status unknown", status if status in _STATUSES else "unknown"),
         "facts": facts(run),
         "tiles": headline(run),
+        "figure_of": _figures_by_log(drawn),
         "layers": layer_table(run),
         "evaluation": evaluation_table(run),
         "evaluated": evaluated(view),
         "values": _values(run),
         "made": [_made(run)],
     }
+
+
+def _figures_by_log(drawn: Mapping[str, Sequence[Panel]]) -> dict[str, str]:
+    panels = [panel for held in drawn.values() for panel in held]
+    return {name: panel.name for panel in reversed(panels) for member in panel.members
+            for name in member.names.get(0, {}).values()}  # fmt: skip
 
 
 def comparison_contents(
@@ -107,7 +114,7 @@ def _contents(
     quantities = [quantity for panels in drawn.values() for panel in panels for quantity in panel.quantities]
     quantities += [reading.quantity for held in readings.values() for reading in held if reading.quantity]
     return dict.fromkeys(
-        ["status", "groups", "tiles", "layers", "evaluation", "evaluated", "standings", "coverage"]
+        ["status", "groups", "tiles", "layers", "evaluation", "evaluated", "standings", "coverage", "figure_of"]
     ) | {
         "notes": [(note, any(part in note for part in _GRAVE)) for note in [*notes, *drawings.lost]],
         "left_out": drawings.left_out,

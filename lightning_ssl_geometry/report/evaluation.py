@@ -113,9 +113,9 @@ def sizes(run: Run) -> str:
 
 
 def guessed(run: Run) -> str:
-    """Return the accuracy of a guess among the classes of a run's data, in words, or "" if they are unknown."""
+    """Return how often a guess among the classes of a run's data is right, in words, or "" if they are unknown."""
     classes = run.info.get("classes")
-    return f"chance {percent(1 / classes)}" if isinstance(classes, int) and classes > 1 else ""
+    return f"a guess among {classes} classes {percent(1 / classes)}" if isinstance(classes, int) and classes > 1 else ""
 
 
 def _of_one(run: Run) -> dict[str, list[Dot]]:

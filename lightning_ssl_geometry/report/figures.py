@@ -32,6 +32,7 @@ from lightning_ssl_geometry.report.run import Run
 
 _OTHER, _LEARNING = "other", "learning"
 _LOSS = re.compile("loss|objective|criterion", re.IGNORECASE)
+_SAME_SIZE = 0.02  # numbers of negatives that differ by less change InfoNCE by less than 0.02 nats
 _DESCENDED = "The loss that training descends, as the model's own code computes it."
 _PERCENT = "percent"  # the end of the name of a figure whose chart has quantities of another scale too
 Figured = Kind | Literal["layers"]
@@ -203,7 +204,8 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
         titled.setdefault(member.quantity.title, []).append(member)
     classes = {member.declared.diagnostic for member in members if member.declared}
     if not view.alone and len(classes) > 1 and len(titled) > 1:  # colours are the groups', so that each has its own
-        return [_one((_own_name(each[0]),), each, kind, title=title, view=view) for title, each in titled.items()]
+        return [_one((_own_name(each[0]),), [*each, *_nulls(each, members)], kind, title=title, view=view)
+                for title, each in titled.items() if _subjects(each)]  # fmt: skip
     first = _subjects(members)[0].quantity
     title = first.chart.title if first.chart else first.title
     titled_by_scale = f"{title}, in percent" if figure[-1] == _PERCENT else title
@@ -214,13 +216,20 @@ def _comparable(plan: Plan, view: View) -> list[Plan]:
     # stages whose values may not be compared have figures of their own
     if not view.alone:
         return [plan]
-    apart: dict[float | None, dict[str, None]] = {}
+    sizes: dict[str, float] = {}
     for member in plan.drawn:
         for stage, name in member.names[0].items():
-            apart.setdefault(size_behind(view.runs[0], member, name), {})[stage] = None
+            if (size := size_behind(view.runs[0], member, name)) is not None:
+                sizes.setdefault(stage, size)
+    apart: dict[float, list[str]] = {}
+    for stage in sorted(sizes, key=stage_order):
+        alike = (known for known in apart if abs(known - sizes[stage]) <= _SAME_SIZE * known)
+        apart.setdefault(next(alike, sizes[stage]), []).append(stage)
     if len(apart) < 2:
         return [plan]
-    return [_of_stages(plan, sorted(stages, key=stage_order)) for stages in apart.values()]
+    first, *others = apart.values()
+    rest = [stage for member in plan.drawn for stage in member.names[0] if stage not in sizes]
+    return [_of_stages(plan, stages) for stages in ([*first, *dict.fromkeys(rest)], *others)]
 
 
 def _of_stages(plan: Plan, stages: Sequence[str]) -> Plan:
@@ -233,6 +242,11 @@ def _of_stages(plan: Plan, stages: Sequence[str]) -> Plan:
         title=f"{plan.title}, {named}",
         members=tuple(each for each in kept if each.names[0]),
     )
+
+
+def _nulls(drawn: Sequence[Member], members: Iterable[Member]) -> list[Member]:
+    known = {(each.declared.diagnostic, each.quantity.null) for each in drawn if each.declared}
+    return [each for each in members if each.declared and (each.declared.diagnostic, each.declared.key) in known]
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:

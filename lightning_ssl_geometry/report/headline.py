@@ -11,10 +11,10 @@ from lightning_ssl_geometry.quantity import SECTIONS
 from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, guessed, is_chosen, shown_accuracy
 from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.logs import Series
-from lightning_ssl_geometry.report.members import Member, members, series_of
+from lightning_ssl_geometry.report.members import Member, members, series_of, sibling
 from lightning_ssl_geometry.report.numbers import percent, points
 from lightning_ssl_geometry.report.panel import shown
-from lightning_ssl_geometry.report.run import Run, read_run
+from lightning_ssl_geometry.report.run import EVALUATIONS, Run, read_run
 from lightning_ssl_geometry.report.seen import cap_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Tile:
     value: str
     of: str = ""
     remark: str = ""
+    log: str = ""  # its logged name, or that of the table that it is from
 
 
 def headline(run: Run) -> list[Tile]:
@@ -112,15 +113,19 @@ def _gains(run: Run) -> list[Tile]:
             gain = points(by_name["trained"] - by_name["frozen"])
             order = [f"{feature_name(name)} {percent(by_name[name])}" for name in ("trained", "frozen", "pixels")
                      if name in by_name]  # fmt: skip
-            tiles.append(Tile(f"Trained over untrained, {heading}", gain, "points", remark=", ".join(order)))
+            tiles.append(
+                Tile(f"Trained over untrained, {heading}", gain, "points", remark=", ".join(order), log=EVALUATIONS)
+            )
         elif "trained" in by_name:
             pixels = f"raw pixels {percent(by_name['pixels'])}" if "pixels" in by_name else ""
-            tiles.append(Tile(f"Linear evaluation, {heading}", percent(by_name["trained"]), "", remark=pixels))
+            tiles.append(
+                Tile(f"Linear evaluation, {heading}", percent(by_name["trained"]), "", remark=pixels, log=EVALUATIONS)
+            )
         if "head, learned" in by_name:
             beside = {"f": "f, learned", "uniform weights": "head, uniform", "pixels": "pixels"}
             remark = ", ".join(f"{word} {percent(by_name[name])}" for word, name in beside.items() if name in by_name)
             title = f"Linear evaluation of the head, {heading}"
-            tiles.append(Tile(title, percent(by_name["head, learned"]), "", remark=remark))
+            tiles.append(Tile(title, percent(by_name["head, learned"]), "", remark=remark, log=EVALUATIONS))
     return tiles
 
 
@@ -136,7 +141,9 @@ def _tile(run: Run, member: Member) -> Tile | None:
     remark += [null_beside(run, member, series.name, show=show)]
     cap = cap_of(run, series.name)
     of = "" if cap is None else f"at most {cap.most:,} here" if cap.by_rows else f"of {cap.most:,}"
-    return Tile(member.title, show(float(series.value[-1])), of, remark=", ".join(filter(None, remark)))
+    return Tile(
+        member.title, show(float(series.value[-1])), of, remark=", ".join(filter(None, remark)), log=series.name
+    )
 
 
 def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str]) -> str:
@@ -144,8 +151,7 @@ def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str
     known = member.declared
     if known is None or not known.quantity.null:
         return guessed(run) if known is not None and known.quantity.unit == "accuracy" else ""
-    stem = name.removesuffix(f"_{known.key}") if known.key else name
-    null = f"{stem}_{known.quantity.null}"
+    null = sibling(name, known.key, known.quantity.null)
     series, declared = run.scalars.get(null), run.declared.get(null)
     if series is None or not series.finite.any() or declared is None or declared.diagnostic != known.diagnostic:
         return ""

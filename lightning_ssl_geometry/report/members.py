@@ -4,8 +4,8 @@ Logs have the same meaning if they are the same result of the same diagnostic fo
 several logs of the same meaning, or if a log has no description, the logged names must also be equal.
 """
 
-__all__ = ["LAYERS", "Member", "is_scalar", "log_kind", "logged", "members", "printable", "series_of", "size_behind",
-           "space_name", "split", "stage_order"]  # fmt: skip
+__all__ = ["LAYERS", "Member", "is_scalar", "log_kind", "logged", "members", "printable", "series_of", "sibling",
+           "size_behind", "space_name", "split", "stage_order"]  # fmt: skip
 
 import re
 from collections import Counter
@@ -115,13 +115,21 @@ def series_of(run: Run, member: Member) -> list[Series]:
     return sorted(found, key=lambda series: stage_order(series.name.partition("/")[0]))
 
 
+def sibling(name: str, key: str, other: str) -> str:
+    """Return the logged name of another result of the same diagnostic. `key` is the key of the result `name`.
+
+    >>> sibling("val/bound_upper", "upper", "negatives"), sibling("val/lidar", "", "null")
+    ('val/bound_negatives', 'val/lidar_null')
+    """
+    return name.removesuffix(key) + other if key else f"{name}_{other}"
+
+
 def size_behind(run: Run, member: Member, name: str) -> float | None:
     """Return the last value of the result that `comparable_at` names, for the log `name`. None if there is none."""
     known = member.declared
     if known is None or not known.quantity.comparable_at:
         return None
-    stem = name.removesuffix(f"_{known.key}") if known.key else name
-    beside = run.scalars.get(f"{stem}_{known.quantity.comparable_at}")
+    beside = run.scalars.get(sibling(name, known.key, known.quantity.comparable_at))
     return float(beside.value[-1]) if beside is not None and beside.finite[-1:].all() else None
 
 

@@ -16,7 +16,7 @@ from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.download import Numbers
 from lightning_ssl_geometry.report.figures import Plan, View
 from lightning_ssl_geometry.report.logs import Floats, Series
-from lightning_ssl_geometry.report.members import Member, logged, printable, stage_order
+from lightning_ssl_geometry.report.members import Member, logged, printable, sibling, stage_order
 from lightning_ssl_geometry.report.numbers import number, percent
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.seen import cap_of
@@ -102,11 +102,10 @@ def filled(run: Run, member: Member, name: str) -> str:
     template, known = member.quantity.remark, member.declared
     if not template or not name or known is None:
         return ""
-    stem = name.removesuffix(f"_{known.key}") if known.key else name
     values: dict[str, float] = {}
     for key in {match[1] for match in _VALUE.finditer(template)}:
-        beside = run.declared.get(f"{stem}_{key}")
-        series = logged(run, f"{stem}_{key}") if beside and beside.diagnostic == known.diagnostic else None
+        beside = run.declared.get(other := sibling(name, known.key, key))
+        series = logged(run, other) if beside and beside.diagnostic == known.diagnostic else None
         if not isinstance(series, Series) or not len(series.value) or not np.isfinite(series.value[-1]):
             return ""
         values[key] = float(series.value[-1])
@@ -130,7 +129,7 @@ def same_lines(lines: Sequence[tuple[str, Floats, Floats]]) -> str:
 
     >>> x = np.arange(3.0)
     >>> same_lines([("a", x, x), ("b", x, x**2), ("c", x, x + 1e-9)])
-    'On top of each other: a and c.'
+    'Identical lines: a and c.'
     """
     every = np.concatenate([y[np.isfinite(y)] for _, _, y in lines]) if lines else np.empty(0)
     if not len(every):
@@ -141,7 +140,7 @@ def same_lines(lines: Sequence[tuple[str, Floats, Floats]]) -> str:
         home = next((each for each in sets if _coincide(each[0], line, tolerance)), None)
         sets.append([line]) if home is None else home.append(line)
     said = [_listed([name for name, *_ in each]) for each in sets if len(each) > 1]
-    return f"On top of each other: {'; '.join(said)}." if said else ""
+    return f"Identical lines: {'; '.join(said)}." if said else ""
 
 
 def _listed(names: Sequence[str]) -> str:

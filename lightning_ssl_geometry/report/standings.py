@@ -20,7 +20,7 @@ from lightning_ssl_geometry.report.table import Table
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
 
 _NONE = "\N{EN DASH}"
-_LEVEL = 0.95
+_LEVEL, _ROUNDING = 0.95, 1e-9
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ def differences_table(view: View) -> Table | None:
         ]
         for group, row in zip(others, found, strict=True)
     ]
-    apart = {(at, 1 + place) for at, row in enumerate(found) for place, each in enumerate(row) if each and each.is_sure}
+    cells = [(at, place, each) for at, row in enumerate(found) for place, each in enumerate(row, start=1)]
+    apart = {(at, place) for at, place, each in cells if each and each.is_sure}
     tests = dict.fromkeys("t over pairs of runs with the same seed" if each.paired else "Welch's t" for each in known)
     said = [
         f"Difference of the means from {first.name}, with its {_LEVEL:.0%} interval ({' or '.join(tests)}).",
@@ -97,7 +98,9 @@ def differences_table(view: View) -> Table | None:
     ]
     header = [f"minus {first.name}", *(column.title for column in columns)]
     colors = [group.color for group in others]
-    return Table(header, rows, remark=" ".join(filter(None, said)), look="layers", best=apart, colors=colors)
+    return Table(
+        header, rows, remark=" ".join(filter(None, said)), look="layers differences", best=apart, colors=colors
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class _Difference:
 
     def cell(self, scale: float) -> str:
         mean, low, high = (signed(scale * value) for value in (self.mean, self.low, self.high))
-        return f"{mean} [{low}, {high}]"
+        return f"{mean} [{low},\N{NO-BREAK SPACE}{high}]"
 
 
 def _difference(column: _Column, group: Group, first: Group) -> _Difference | None:
@@ -130,8 +133,10 @@ def _difference(column: _Column, group: Group, first: Group) -> _Difference | No
         mean, error = a.mean() - b.mean(), np.sqrt(parts.sum())
         squares = parts**2 / np.array([len(a) - 1, len(b) - 1])
         freedom = parts.sum() ** 2 / squares.sum() if squares.sum() else len(a) + len(b) - 2.0  # Welch-Satterthwaite
-    half = _student(float(freedom)) * float(error)
-    return _Difference(float(mean), float(mean) - half, float(mean) + half, paired=pairs is not None)
+    half, size = _student(float(freedom)) * float(error), max(map(abs, (*ours.values(), *theirs.values())))
+    ends = (float(end) for end in (mean, mean - half, mean + half))
+    mean, low, high = (0.0 if abs(end) < _ROUNDING * size else end for end in ends)
+    return _Difference(mean, low, high, paired=pairs is not None)
 
 
 def _student(freedom: float) -> float:

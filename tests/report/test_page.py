@@ -111,7 +111,7 @@ def test_quantities_have_colours_and_data_have_dashes(drawn, page):
     assert [line.get_linestyle() for line in lines(drawn["rank"])] == ["-", "--"]
     assert {"h 12", "z 4"} <= set(texts(drawn["rank"]))
     assert drawn["rank"].get_ylim()[0] == 0  # a full scale
-    assert "On top of each other: train and val." in page.text
+    assert "Identical lines: train and val." in page.text
     assert np.allclose(lines(drawn["probe"])[0].get_ydata(), 100 * (0.5 + 0.4 * np.arange(1, 7) / 6))
     assert "train 90.0%" in texts(drawn["probe"])
     assert "Loss over training: train from 4.83 to 4; val from 5.33 to 4.50." in page.values("aria-label")
@@ -119,7 +119,7 @@ def test_quantities_have_colours_and_data_have_dashes(drawn, page):
 
 
 def test_a_baseline_is_grey_and_drawn_once_where_data_agree(drawn, page):
-    assert "On top of each other: share" not in page.text
+    assert "Identical lines: share" not in page.text
     (baseline,) = lines(drawn["share"], "muted")
     assert set(baseline.get_ydata()) == {0.5}
     assert sum("random" in text for text in texts(drawn["share"])) == 1
@@ -159,7 +159,10 @@ def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(page):
     found = page.runs_nothing()
     assert all("<title>" in each and re.search('role="img" aria-label="[^"]{20,}"', each) for each in found)
     addresses = [attributes["href"] for tag, attributes in page.attributes if tag == "a"]
-    assert all(address.startswith(("https://arxiv.org/abs/", "data:text/csv;")) for address in addresses)
+    assert all(address.startswith(("https://arxiv.org/abs/", "data:text/csv;", "#")) for address in addresses)
+    inside = {address[1:] for address in addresses if address.startswith("#")}
+    assert inside
+    assert inside <= set(page.values("id"))
 
 
 def _luminance(color):

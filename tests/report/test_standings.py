@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pages import comparison, declare, entry, write_info, write_log, write_rows
+from pages import comparison, declare, entry, write_csv, write_info, write_log
 from scipy import stats
 
 from lightning_ssl_geometry.report.figures import View
@@ -90,8 +90,8 @@ def test_accuracies_of_the_linear_evaluation_are_headline_numbers(tmp_path):
     folders = {}
     for name, accuracy in (("a", 0.5), ("b", 0.75)):
         write_log(tmp_path / name, loss=[2.0, 1.0])
-        write_rows(tmp_path / name, ["features", "labels_per_class", "accuracy"], ["pixels", "all", 0.4],
-                   ["trained", "all", accuracy])  # fmt: skip
+        rows = [["pixels", "all", 0.4], ["trained", "all", accuracy]]
+        write_csv(tmp_path / name / "linear_evaluation.csv", ["features", "labels_per_class", "accuracy"], rows)
         folders[name] = [tmp_path / name]
     table = standings_table(View(tuple(read_groups(folders))))
     assert table.header == ["", "Linear evaluation, all labels"]
