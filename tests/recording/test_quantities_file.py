@@ -208,7 +208,14 @@ def test_the_hosts_own_scalars_behind_the_first_step(tmp_path, callback):
         "val/their_loss": "learning",
     }
     assert found["val/their_loss"].quantity.title == "Their loss"
-    fit(tmp_path / "silent", RunReport(table=False), host=SilentHost)
+
+    class LoggingHost(SilentHost):
+        def training_step(self, batch, batch_idx):
+            loss = super().training_step(batch, batch_idx)
+            self.log("loss", loss)
+            return loss
+
+    fit(tmp_path / "silent", RunReport(table=False), host=LoggingHost)
     assert not (tmp_path / "silent" / FILE).exists()
 
 
