@@ -16,7 +16,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
-from lightning_ssl_geometry.cli_errors import of_parser
+from lightning_ssl_geometry.cli_errors.keys import of_parser
 from lightning_ssl_geometry.cli_messages import debugging, end, ending_in_one_line
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
