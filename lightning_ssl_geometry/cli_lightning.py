@@ -17,8 +17,10 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
-from lightning_ssl_geometry import cli_errors
-from lightning_ssl_geometry.cli_errors import BAD_VALUES, at_key, culprit, explained
+from lightning_ssl_geometry.cli_errors.building import BAD_VALUES, culprit, explained, optimizer_error
+from lightning_ssl_geometry.cli_errors.keys import misspelt, of_parser
+from lightning_ssl_geometry.cli_errors.memory import within_memory
+from lightning_ssl_geometry.cli_errors.running import at_key, in_users_code
 from lightning_ssl_geometry.cli_messages import debugging, end, one_line, other_file
 from lightning_ssl_geometry.cli_shapes import misfit
 
@@ -40,8 +42,8 @@ class _Parser(LightningArgumentParser):
         named = [each for each in given[:1] if not each.startswith("-")]
         command = " ".join(["ssl-geometry", *named])
         files = _read(given)
-        said = cli_errors.of_parser(message, list(files.values()), command=command, options=_options(self, given))
-        end(said + cli_errors.misspelt(message, files) + other_file(said))
+        said = of_parser(message, list(files.values()), command=command, options=_options(self, given))
+        end(said + misspelt(message, files) + other_file(said))
 
 
 class GeometryCLI(LightningCLI):
@@ -58,13 +60,13 @@ class GeometryCLI(LightningCLI):
     def instantiate_classes(self) -> None:
         """Build all objects. If a setting is wrong, print one line and exit."""
         try:
-            with cli_errors.within_memory():
+            with within_memory():
                 super().instantiate_classes()
-            found = cli_errors.optimizer_error(self._settings)
+            found = optimizer_error(self._settings)
         except BAD_VALUES as error:
             if debugging():
                 raise
-            with cli_errors.within_memory():
+            with within_memory():
                 found = culprit(self._settings)
             if found is None and not hasattr(self, "config_init"):
                 raise  # each class can be built by itself: not the settings' fault
@@ -103,7 +105,7 @@ class GeometryCLI(LightningCLI):
             )
         except RuntimeError as error:
             said = misfit(self.model, error)
-            if said is None or debugging() or self.trainer.global_step > 0 or cli_errors.in_users_code(error):
+            if said is None or debugging() or self.trainer.global_step > 0 or in_users_code(error):
                 raise
             end(f"model: {said}")
         except (ValueError, OSError, MisconfigurationException) as error:
@@ -111,7 +113,7 @@ class GeometryCLI(LightningCLI):
             begun = subcommand == "fit" and self.trainer.global_step > 0 and not refused
             plain = isinstance(error, FileNotFoundError | MisconfigurationException)
             ours = plain or re.search(r"(^|: )Expected ", str(error))
-            if debugging() or begun or not ours or cli_errors.in_users_code(error):
+            if debugging() or begun or not ours or in_users_code(error):
                 raise
             checkpoint = self._settings.get("ckpt_path")
             key = "ckpt_path" if checkpoint and str(checkpoint) in str(error) else at_key(self._settings, error)

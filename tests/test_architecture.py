@@ -56,9 +56,10 @@ ROOMS = {
     "plots": set(),
     "report": rooms("deprecation files manifest plots quantity"),
     "diagnose": rooms(
-        "callbacks checks cli_errors cli_messages data deprecation diagnostics distributed either_lightning "
-        "functional introspection methods nn observe report spelling types views"
+        "callbacks checks cli_errors cli_messages data deprecation diagnose_options diagnostics distributed "
+        "either_lightning functional introspection methods nn observe report spelling types views"
     ),
+    "diagnose_options": set(),
     "start": rooms("callbacks cli_lightning cli_messages diagnose loggers methods recording"),
     "describe": rooms("callbacks diagnose diagnostics methods observe quantity spelling"),
     "cli": rooms("cli_messages commands spelling start"),
@@ -68,7 +69,7 @@ ROOMS = {
     "__main__": rooms("cli"),
     "__init__": rooms("spelling"),
     "spelling": set(),
-    "commands": rooms("cli cli_messages describe diagnose report spelling"),
+    "commands": rooms("cli cli_messages describe diagnose diagnose_options report spelling"),
     "cli_messages": rooms("spelling"),
 }
 FOREIGN = {

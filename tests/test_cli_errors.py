@@ -12,7 +12,9 @@ import yaml
 from torch import nn
 
 from lightning_ssl_geometry.cli import lightning_cli, main
-from lightning_ssl_geometry.cli_errors import of_parser, optimizer_error, within_memory
+from lightning_ssl_geometry.cli_errors.building import optimizer_error
+from lightning_ssl_geometry.cli_errors.keys import of_parser
+from lightning_ssl_geometry.cli_errors.memory import within_memory
 
 SMOKE = Path(__file__).parents[1] / "examples" / "simclr" / "smoke.yaml"
 QUIET = ["--trainer.callbacks", "[]", "--trainer.enable_progress_bar", "false"]

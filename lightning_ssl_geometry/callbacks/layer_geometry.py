@@ -5,17 +5,27 @@ __all__ = ["LayerGeometry"]
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, get_args
+from itertools import islice
+from typing import Any, ClassVar, Literal, Unpack, get_args
 
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.evaluation import write_rows
+from lightning_ssl_geometry.callbacks.loaders import (
+    first_batches,
+    has_validation,
+    is_repeatable,
+    on_device,
+    one_pass,
+    validation_loader,
+)
 from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
 from lightning_ssl_geometry.callbacks.run_callback import now, run_files
 from lightning_ssl_geometry.checks import one_of
@@ -29,15 +39,20 @@ from lightning_ssl_geometry.functional.cka import cka_or_nan
 from lightning_ssl_geometry.introspection import OUTPUT, hidden_layers
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.observe.feed import feed, result_name, results
+from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer, one_host
+from lightning_ssl_geometry.observe.padding import without_repeats
+from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.papers import KORNBLITH
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 from lightning_ssl_geometry.recording.arrays import ArrayFiles
 from lightning_ssl_geometry.recording.quantities_file import meaning
+from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import COLUMNS
 
 _Stage = Literal["val", "test"]
 _SECTION = "layers"
 _FILES = ("layers.csv", "representations.npz", "geometry/val/layer_cka.npz", "geometry/val/layer_log_spectrum.npz")
+_OF_TWO_VIEWS = ("alignment", "label_agreement")
 _CLEAN = {"alpha_req": {"h": "h_image"}, "intrinsic_dimension": {"h": "h_image"}}
 
 
@@ -47,9 +62,14 @@ class LayerGeometry(EvaluationCallback):
     All get the same diagnostics. The layers are those in `h_layers`, if the step returns it, then h, the input of each
     linear layer of the projector, and z. The results help to decide how many layers of the projector to remove (Bordes,
     Balestriero, Garrido, Bardes & Vincent, Guillotine Regularization, 2022). The validation or test step must return h
-    (V, N, D) for V views of N samples, `index` and `projector`. It may return `label`, and `h_image` (N, D), the
-    representations of the unaugmented images. If the step also returns a tensor `fibers`, this is the input of the
-    projector instead of h. Then only h and z are compared.
+    (V, N, D) for V views of N samples, or `taps` must name it. `projector` is the module that maps h to z. The step may
+    return `index`, `label`, and `h_image` (N, D), the representations of the unaugmented images. If the step also
+    returns a tensor `fibers`, this is the input of the projector instead of h. Then only h and z are compared, as
+    without a `projector`.
+
+    A model of another package needs no change: `taps` names its submodules, such as {"h": "backbone", "projector":
+    "head"}. The projector is called on h. If the model has no `validation_step`, the callback passes the validation set
+    through the model itself, after each training epoch.
 
     The step may also return layers of the backbone: `h_layers`, a dict of name -> outputs (V, N, D_l), and
     `h_layers_image`, a dict of name -> outputs (N, D_l) for the unaugmented images.
@@ -70,15 +90,21 @@ class LayerGeometry(EvaluationCallback):
             gets the layer's outputs for the unaugmented images, (N, D_l). If the step returns no `h_image`, the first
             views are used instead. Any other argument gets the output of the step with the same name. None: effective
             rank, spectrum, alignment, uniformity, alpha-ReQ and intrinsic dimension. The last two are computed on
-            `h_image`. If there are labels, the label agreement of the hardest negative is added.
+            `h_image`. If there are labels, the label agreement of the hardest negative is added. If the first step has
+            one view of each sample, alignment and label agreement are left out, with a warning.
         rename: Name of a diagnostic -> {argument of its `update`: name of the tensor}, such as {"rank": {"h":
             "h_image"}}.
         stage: "val" or "test": the loop in which the layers are compared.
         sample_size: Number of samples in `representations.npz`, chosen by their index.
+        host: For a model of another package: a :class:`Host`, which says where h, the projector, labels and views are.
+            Callbacks may share it. `taps` has one path for each name: the towers of a model are compared one by one.
+        **places: `taps`, `view_layout`, `batch_keys` and `augment` of :class:`Host`, in place of `host`.
 
     Raises:
-        ValueError: If `stage` or `sample_size` is out of range. Before training, if another run wrote one of the files.
-            In the loop, if the step returns no h, or if only some of the processes get batches.
+        ValueError: If `stage` or `sample_size` is out of range, `taps` has a list of towers, or `host` is given beside
+            one of `places`. Before training, if another run wrote one of the files, or a submodule in `taps` does not
+            exist. In the loop, if the step has no h, the projector does not take it, or if only some of the processes
+            get batches.
     """
 
     section: ClassVar[str] = "layers"
@@ -98,14 +124,24 @@ class LayerGeometry(EvaluationCallback):
         )
     }
 
+    @passed_on
     def __init__(
         self,
         diagnostics: dict[str, Metric] | None = None,
         stage: _Stage = "val",
         sample_size: int = 1024,
         rename: dict[str, dict[str, str]] | None = None,
+        *,
+        host: Host | None = None,
+        **places: Unpack[HostSettings],
     ) -> None:
         super().__init__()
+        self.observer = Observer(one_host(host, Host(**places)), finite=False, one_view=True)
+        if towers := self.observer.towers:
+            raise ValueError(
+                "Expected one path for each name in `taps` of LayerGeometry, which compares the layers of one tower, "
+                f"but got lists for {', '.join(towers)}."
+            )
         one_of(get_args(_Stage), stage=stage)
         LayerSample(1, sample_size)  # raises a ValueError if `sample_size` is out of range
         self.diagnostics = diagnostics
@@ -119,26 +155,88 @@ class LayerGeometry(EvaluationCallback):
     def logs(self) -> dict[str, str]:
         return {"layers/width": "width", f"{self.stage}/layer_cka": "layer_cka"}
 
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        self.observer.attach(pl_module, trainer.precision_plugin)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self.observer.detach()
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
         if self.stage == "val":
             self.refuse(trainer, *_FILES)
+            if not has_validation(pl_module):
+                self._look(trainer, pl_module, trial=True)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self.stage == "val" and not has_validation(pl_module):
+            self.on_validation_epoch_start(trainer, pl_module)
+            self._look(trainer, pl_module)
+            self.on_validation_epoch_end(trainer, pl_module)
 
     def watches(self, stage: str) -> bool:
         return stage == self.stage
 
     def begin_pass(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._sample = None
+        self.observer.restart(stage)
+
+    def open(self) -> None:
+        self.observer.open()
+
+    def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
+        if self.watches("val"):
+            self._layers(trainer, self._outputs(trainer, step))
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
-        if not isinstance(step.outputs, Mapping) or "h" not in step.outputs:
-            raise ValueError(f"Expected the {self.stage} step to return `h` for LayerGeometry, but it does not.")
-        if (outputs := step.own(step.outputs)) is None:
-            return
-        with trainer.precision_plugin.forward_context():  # the precision of the step
-            layers, clean = _layer_outputs(outputs)
+        if (outputs := step.own(self._outputs(trainer, step))) is not None:
+            self._see(trainer, outputs)
+
+    def _outputs(self, trainer: L.Trainer, step: Step) -> dict[str, Any]:
+        host = trainer.lightning_module
+        return self.observer.of_step(host, step.outputs, step.batch, moment=now(trainer), stage=self.stage)
+
+    def _look(self, trainer: L.Trainer, pl_module: L.LightningModule, trial: bool = False) -> None:
+        with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
+            loader = validation_loader(trainer)
+            if loader is None:
+                if trial:
+                    rank_zero_warn("LayerGeometry compares no layers: the Trainer was given no validation set.")
+                return
+            if trial and not is_repeatable(loader):
+                return
+            last = 1 if trainer.fast_dev_run else None  # type: ignore[attr-defined]
+            batches = first_batches(loader, 1) if trial else islice(one_pass(loader), last)
+            for place, batch in enumerate(batches):
+                seen = self.observer.look(pl_module, on_device(batch, trainer), now(trainer), stage="val")
+                if trial:
+                    self._layers(trainer, seen)
+                elif (own := without_repeats(seen, loader, place)) is not None:
+                    self._see(trainer, own)
+
+    def _layers(self, trainer: L.Trainer, outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        self.observer.require("h", outputs, self.stage)
+        if "h" not in outputs:
+            got = ", ".join(sorted(outputs)) or "nothing"
+            raise ValueError(f"Expected the {self.stage} step to have `h` for LayerGeometry, but it has {got}.")
+        try:
+            with trainer.precision_plugin.forward_context():  # the precision of the step
+                return _layer_outputs(outputs)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError) as error:
+            shape, kind = tuple(outputs["h"].flatten(0, 1).shape), type(outputs.get("projector")).__name__
+            said = f"Expected `projector` to take h {shape}, but {kind} says: {error}."
+            raise ValueError(said + self.observer.tapped(ValueError(said))) from error
+
+    def _see(self, trainer: L.Trainer, outputs: Mapping[str, Any]) -> None:
+        layers, clean = self._layers(trainer, outputs)
         if self._sample is None:
-            self._begin(layers, "label" in outputs, trainer.lightning_module.device)
+            diagnostics = self.diagnostics
+            if diagnostics is None:
+                diagnostics = _default("label" in outputs, len(outputs["h"]))
+            self._begin(layers, diagnostics, trainer.lightning_module.device)
         assert self._sample is not None
         rest = {name: outputs[name] for name in COLUMNS if name in outputs}
         for layer, value in layers.items():
@@ -159,8 +257,7 @@ class LayerGeometry(EvaluationCallback):
     def _logged(self, name: str, key: str) -> str:
         return f"{self.stage}/layer_{result_name(name, key)}"
 
-    def _begin(self, layers: Mapping[str, Tensor], labels: bool, device: torch.device) -> None:
-        diagnostics = _default(labels) if self.diagnostics is None else self.diagnostics
+    def _begin(self, layers: Mapping[str, Tensor], diagnostics: Mapping[str, Metric], device: torch.device) -> None:
         self._widths = {layer: value.shape[-1] for layer, value in layers.items()}
         self._metrics = {
             layer: {name: copy.deepcopy(metric).to(device) for name, metric in diagnostics.items()} for layer in layers
@@ -210,7 +307,7 @@ class LayerGeometry(EvaluationCallback):
         }
 
 
-def _default(labels: bool) -> dict[str, Metric]:
+def _default(labels: bool, views: int) -> dict[str, Metric]:
     found: dict[str, Metric] = {
         "effective_rank": EffectiveRank(),
         "log_spectrum": LogSpectrum(),
@@ -219,7 +316,11 @@ def _default(labels: bool) -> dict[str, Metric]:
         "alignment": Alignment(),
         "uniformity": Uniformity(),
     }
-    return found | ({"label_agreement": LabelAgreement()} if labels else {})
+    found |= {"label_agreement": LabelAgreement()} if labels else {}
+    if views < 2:
+        gone = [name for name in _OF_TWO_VIEWS if found.pop(name, None)]
+        rank_zero_warn(f"With one view of each sample in the step, LayerGeometry leaves out: {', '.join(gone)}.")
+    return found
 
 
 def _by_layer(quantity: Quantity) -> Quantity:
@@ -254,9 +355,9 @@ def _layer_outputs(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[
 
 def _from_h_on(outputs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     h, views = outputs["h"], len(outputs["h"])
-    if "projector" not in outputs:
-        return {"h": h}, {"h": outputs.get("h_image", h[0])}
-    if "fibers" in outputs:
+    if "projector" not in outputs or "fibers" in outputs:
+        if "z" not in outputs:
+            return {"h": h}, {"h": outputs.get("h_image", h[0])}
         seen = {"h": h, "z": outputs["z"]}
         return seen, {name: value[0] for name, value in seen.items()}
     rows = torch.cat([h.flatten(0, 1), *([outputs["h_image"]] if "h_image" in outputs else [])])

@@ -89,10 +89,6 @@ class GeometryMonitor(StageCallback):
         **places: Unpack[HostSettings],
     ) -> None:
         super().__init__(Observer(one_host(host, Host(**places)), one_view=True), on_error)
-        if self.observer.augment is not None and self.observer.taps is None:
-            raise ValueError(
-                "Expected `taps` beside `augment`: the modules of this package get views in their batches."
-            )
         for stage in stages:
             one_of(get_args(Stage), stages=stage)
         at_least(1, probe_size=probe_size, probe_every_n_epochs=probe_every_n_epochs)

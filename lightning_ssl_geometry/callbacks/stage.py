@@ -13,7 +13,6 @@ from lightning_ssl_geometry.callbacks.rehearsal import Rehearsal
 from lightning_ssl_geometry.callbacks.run_callback import now, starts_anew
 from lightning_ssl_geometry.measuring.failures import Failures, OnError
 from lightning_ssl_geometry.observe.host import Observer
-from lightning_ssl_geometry.observe.undisturbed import undisturbed
 
 
 class StageCallback(EvaluationCallback):
@@ -137,11 +136,8 @@ class StageCallback(EvaluationCallback):
 
     def observation_of(self, outputs: Any, batch: Any, trainer: L.Trainer, stage: str) -> dict[str, Any]:
         """Return the observation of a step. If `augment` is given, this passes its views through the model."""
-        if self.observer.augment is None:
-            own = None if self.observer.taps else outputs  # a host's outputs may have the same names by accident
-            return self.observer.close(own, batch, now(trainer), stage=stage)
-        with undisturbed(trainer.lightning_module):
-            return self.observer.look(trainer.lightning_module, batch, now(trainer), stage=stage)
+        host = trainer.lightning_module
+        return self.observer.of_step(host, outputs, batch, moment=now(trainer), stage=stage)
 
     def _begin_epoch(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._epoch_begun = True

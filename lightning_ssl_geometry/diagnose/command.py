@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 import lightning as L
 from jsonargparse import ArgumentParser, Namespace
@@ -16,7 +16,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
-from lightning_ssl_geometry.cli_errors import of_parser
+from lightning_ssl_geometry.cli_errors.keys import of_parser
 from lightning_ssl_geometry.cli_messages import debugging, end, ending_in_one_line
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
@@ -24,9 +24,12 @@ from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
 from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, named_source, source_name
 from lightning_ssl_geometry.diagnose.trust import ask
+from lightning_ssl_geometry.diagnose_options import BATCH_SIZE, IMAGES, NETWORK, REST, Option
 from lightning_ssl_geometry.views import SimCLRViews
 
 _YAML = (".yaml", ".yml")
+_BASES = {"model": nn.Module, "data": LightningDataModule, "views": nn.Module}
+_OF_SOURCE = get_type_hints(ModelSource)
 
 
 class _Parser(ArgumentParser):
@@ -70,27 +73,26 @@ def _as_options(said: str) -> str:
 
 
 def _parser() -> ArgumentParser:
-    """Return the parser of the options, without texts: `--help` is answered by `commands/diagnose.py`."""
     parser = _Parser("ssl-geometry diagnose", allow_abbrev=False)
-    parser.add_argument("--config", action="config")
     parser.add_argument("what", nargs="?")
-    parser.add_argument("--compare", nargs="+", default=[], metavar="NAME=WHAT")
-    _add_source(parser)
-    parser.add_argument("--images", type=str | None)
-    parser.add_argument("--image_size", type=int | None)
-    parser.add_argument("--batch_size", type=int | None)
-    parser.add_subclass_arguments(LightningDataModule, "data", as_group=False, required=False)
-    parser.add_subclass_arguments(nn.Module, "views", as_group=False, required=False)
-    parser.add_argument("--trust", action="store_true")
-    parser.add_argument("--seed_everything", type=int, default=0)
-    parser.add_argument("--linear_evaluation", type=bool, default=False)
-    parser.add_argument("--output", default="runs/diagnosis")
-    parser.add_argument("--name", type=str | None)
-    parser.add_argument("--accelerator", default="auto")
-    parser.add_argument("--devices", type=int, default=1)
-    parser.add_argument("--precision", default="32-true")
-    parser.add_argument("--progress", type=bool, default=True)
+    for option in (*NETWORK, *IMAGES, *REST):
+        _add(parser, option)
     return parser
+
+
+def _add(parser: ArgumentParser, option: Option) -> None:
+    name, flag = option.name, f"--{option.name}"
+    if name in _BASES:
+        parser.add_subclass_arguments(_BASES[name], name, as_group=False, required=False, help=option.help)
+    elif name == "config":
+        parser.add_argument(flag, action="config", help=option.help)  # with --print_config
+    elif name == "compare":
+        parser.add_argument(flag, nargs="+", default=option.default, metavar="NAME=WHAT", help=option.help)
+    elif option.switch and name != "print_config":
+        parser.add_argument(flag, action="store_true", help=option.help)
+    elif not option.switch:
+        plain = option.kind | None if option.default is None else option.kind
+        parser.add_argument(flag, type=_OF_SOURCE.get(name, plain), default=option.default, help=option.help)
 
 
 def _refuse_contradictions(options: Namespace) -> None:
@@ -108,11 +110,8 @@ def _refuse_contradictions(options: Namespace) -> None:
         if options.what or beside:
             got = ", ".join([*([options.what] if options.what else []), *(f"--{name}" for name in beside)])
             raise ValueError(f"Expected models in --compare alone (with options of their own, as YAML), but got {got}.")
-
-
-def _add_source(parser: ArgumentParser) -> None:
-    parser.add_class_arguments(ModelSource, None, as_group=True, skip={"model"})
-    parser.add_subclass_arguments(nn.Module, "model", as_group=False, required=False)
+        if not options.pretrained and all("timm" not in named_source(_named(each)[1]) for each in options.compare):
+            raise ValueError(f"Expected --pretrained false beside timm:NAME, but got {', '.join(options.compare)}.")
 
 
 def _diagnose_one(options: Namespace, config: str) -> None:
@@ -170,7 +169,7 @@ def _data(loaded: Loaded, trained_on: ImageDataModule | None, options: Namespace
         raise ValueError("Expected --image_size beside --images: this network does not say which it wants.")
     channels = trained_on.image_shape[0] if trained_on else None
     cache = Path(options.output) / ".decoded"
-    images = folder_of_images(options.images, size, options.batch_size or 256, cache=cache, channels=channels)
+    images = folder_of_images(options.images, size, options.batch_size or BATCH_SIZE, cache=cache, channels=channels)
     own = trained_on.views if trained_on and not options.compare else None  # models are compared on the same views
     images.views = options.views or own or SimCLRViews()
     return images
@@ -179,7 +178,8 @@ def _data(loaded: Loaded, trained_on: ImageDataModule | None, options: Namespace
 def _source(what: str, pretrained: bool) -> ModelSource:
     if Path(what).suffix in _YAML:
         parser = ArgumentParser(exit_on_error=False)
-        _add_source(parser)
+        for option in NETWORK:
+            _add(parser, option)
         try:
             built = parser.instantiate_classes(parser.parse_path(what))
         except argparse.ArgumentError as error:
@@ -187,7 +187,7 @@ def _source(what: str, pretrained: bool) -> ModelSource:
             raise ValueError(f"Expected {what} to say what to look at, but: {said}") from error
         return ModelSource(**{name: built[name] for name in _fields()})
     named: dict[str, Any] = named_source(what)
-    return ModelSource(**named, pretrained=pretrained)
+    return ModelSource(**named, pretrained=pretrained or "run" in named)  # a run beside timm's random weights
 
 
 def _compare(options: Namespace, config: str) -> None:

@@ -25,6 +25,11 @@ from lightning_ssl_geometry.observe.tokens import Token
 
 WAYS = ("run", "timm", "hub", "model")
 _PREFIXES = {"timm": "timm", "hf": "hub"}
+_WEIGHTS = {
+    "run": "whose weights are always loaded",
+    "hub": "whose weights are always loaded",
+    "model": "whose weights are its own or those of `checkpoint`",
+}
 
 
 @dataclass
@@ -41,7 +46,7 @@ class ModelSource:
             needed, or a folder in the Hub's layout. The folder has a config.json of timm or of transformers and the
             weights as model.safetensors.
         model: A LightningModule or another `torch.nn.Module`.
-        pretrained: Download and load timm's weights. It must be True beside `hub`.
+        pretrained: Download and load timm's weights. It must be True beside `run`, `hub` and `model`.
         checkpoint: File of the weights for `model` or `timm`: a file of `torch.save`, or a .safetensors file.
         prefix: Prefix of the network's keys in the checkpoint, such as "backbone.". It is removed from the keys.
         ignore: Prefixes of keys in the checkpoint to ignore, after `prefix` is removed. The classifier of a timm
@@ -92,10 +97,10 @@ class ModelSource:
             raise ValueError(
                 "Expected `checkpoint` beside `model` or `timm`, but got it beside `hub`, which has weights."
             )
-        if self.hub is not None and not self.pretrained:
+        if self.timm is None and not self.pretrained:
             raise ValueError(
-                "Expected `pretrained=True` beside `hub`, whose weights are always loaded, but got False. A network "
-                "with random weights is `timm` with `pretrained=False`, or a `model`."
+                f"Expected `pretrained=True` beside `{given[0]}`, {_WEIGHTS[given[0]]}, but got False. A network with "
+                "random weights is `timm` with `pretrained=False`, or a `model` without `checkpoint`."
             )
         if self.checkpoint is None and (self.prefix or self.ignore):
             raise ValueError("Expected `prefix` and `ignore` beside a `checkpoint`, but got none.")

@@ -14,6 +14,7 @@ from lightning_ssl_geometry.observe.batch_keys import BatchKeys, contents, in_sh
 from lightning_ssl_geometry.observe.batch_reader import BatchReader, with_clean
 from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.observe.taps import TapPaths, Taps, ViewLayout
+from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.types import COLUMNS, SAMPLE_AXIS
 
 _TAPPED = ("h", "z", "fibers", "encoder", "projector")
@@ -125,9 +126,16 @@ class Observer:
         finite: Raise an error if h or z is not finite. This check synchronizes with the GPU.
         one_view: If `batch_keys` has "image" and no "views", :meth:`look` takes the images as the only view.
         names: Names of parts that need no entry in `batch_keys` if a batch has them as keys.
+
+    Raises:
+        ValueError: If `host` has `augment` without `taps`.
     """
 
     def __init__(self, host: Host, finite: bool = True, one_view: bool = False, names: Sequence[str] = ()) -> None:
+        if host.augment is not None and not host.taps:
+            raise ValueError(
+                "Expected `taps` beside `augment`: the modules of this package get views in their batches."
+            )
         self.one_view = one_view
         self.finite = finite
         self.taps = Taps(host.taps, host.view_layout, host.num_views) if host.taps else None
@@ -243,6 +251,14 @@ class Observer:
                 observation["index"] = self.reader.numbers(n, stage, device)
                 self.reader.count(n, stage)
         return observation
+
+    def of_step(self, host: nn.Module, outputs: Any, batch: Any, *, moment: Moment, stage: str) -> dict[str, Any]:
+        """Return the tensors of a step of the module `host`. If `augment` is given, its views pass through `host`."""
+        if self.augment is None:
+            own = None if self.taps else outputs  # a host's outputs may have the same names by accident
+            return self.close(own, batch, moment, stage=stage)
+        with undisturbed(host):
+            return self.look(host, batch, moment, stage=stage)
 
     def look(self, host: nn.Module, batch: Any, moment: Moment, stage: str) -> dict[str, Any]:
         """Pass the views of a batch through the module `host`. Returns the same tensors as :meth:`close`, by name.

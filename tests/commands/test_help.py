@@ -9,8 +9,8 @@ import pytest
 
 from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.commands import COMMANDS
-from lightning_ssl_geometry.commands.diagnose import parser
-from lightning_ssl_geometry.diagnose import command
+from lightning_ssl_geometry.diagnose import ModelSource, command
+from lightning_ssl_geometry.diagnose_options import IMAGES, NETWORK, REST
 
 HEAVY = ("torch", "lightning", "torchmetrics", "jsonargparse", "matplotlib", "numpy", "rich", "yaml", "timm", "sklearn")
 LIGHT = {
@@ -72,21 +72,24 @@ def test_a_misspelt_command_is_answered_with_the_near_one(wrong, meant, capsys):
     assert capsys.readouterr().err == f"ssl-geometry: error: {expected}\n"
 
 
-def options(made):
-    return {name for name in made._option_string_actions if name.startswith("--")}
+def test_the_options_of_diagnose_for_the_network_are_the_arguments_of_a_source():
+    assert {option.name for option in NETWORK} == ModelSource.__dataclass_fields__.keys()
+    made, parsed = ModelSource(timm="x"), command._parser().get_defaults()
+    assert {name: parsed[name] for name in ModelSource.__dataclass_fields__} == vars(made) | {"timm": None}
 
 
-def test_the_help_of_diagnose_has_the_options_of_the_command():
-    parsed = {name for name in options(command._parser()) if not name.endswith(("+", ".help"))}  # of jsonargparse
-    assert options(parser("diagnose")) == parsed
-
-
-def test_the_defaults_in_the_help_of_diagnose_are_those_of_the_command():
-    defaults = command._parser().get_defaults()
-    told = [each for each in parser("diagnose")._actions if defaults.get(each.dest) not in (None, False, "", [], {})]
-    assert len(told) >= 6
-    for action in told:
-        assert f"; {str(defaults[action.dest]).lower()} by default" in action.help.lower(), action.dest
+def test_the_help_of_diagnose_has_the_options_and_the_defaults_of_its_parser(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["diagnose", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for option in (*NETWORK, *IMAGES, *REST):
+        assert f"--{option.name} " in shown
+    for default in (
+        "weights of --timm; true by",
+        "is removed from the keys --ignore",
+        "classifier on the training set; f",
+    ):
+        assert default in shown
 
 
 @pytest.mark.parametrize("name", ["fit", "predict"])

@@ -312,6 +312,19 @@ def test_names_as_lightning_gives_them_to_checkpoints(here):
         (["timm:resnet10t", "--pretrained", "false"], "--images or --data: this network brings no images along"),
         (["timm:resnet10t", "--mean", "[0.5]"], "`mean` and `std`, both or none, but got one"),
         (["--run", "x", "--checkpoint", "y"], "`checkpoint` beside `model` or `timm`"),
+        (
+            ["--run", "x", "--pretrained", "false"],
+            "`--pretrained true` beside `run`, whose weights are always loaded, but got False. A network with random",
+        ),
+        (["x", "--pretrained", "false"], "`--pretrained true` beside `run`, whose weights are always loaded"),
+        (
+            ["--model", "torch.nn.Flatten", "--pretrained", "false"],
+            "`--pretrained true` beside `model`, whose weights are its own or those of `checkpoint`, but got False.",
+        ),
+        (
+            ["--compare", "a=x", "hf:y", "--pretrained", "false"],
+            "Expected --pretrained false beside timm:NAME, but got a=x, hf:y.",
+        ),
         (["--model", "torch.nn.Flatten", "--images", "."], "--image_size beside --images"),
         (
             [
