@@ -26,6 +26,7 @@ from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic, Standing
 from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
 from lightning_ssl_geometry.diagnostics.undefined import undefined
+from lightning_ssl_geometry.functional.few_rows import few_rows_eigenvalues
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.random import counter_hash
@@ -97,8 +98,12 @@ class Moments(Diagnostic):
         moments = self.outer / self.rows - (torch.outer(mean, mean) if self.center else 0.0)
         if not moments.isfinite().all():
             return undefined(self, "`h` is not finite, or too large for its squares", like=self.total)
-        eigenvalues = torch.linalg.eigvalsh(moments).flip(0)
-        return eigenvalues.where(eigenvalues > self.noise(), 0).sqrt()
+        noise, rows = self.noise(), int(self.rows)
+        if 4 * rows <= len(moments):
+            eigenvalues = few_rows_eigenvalues(moments, rows, noise=noise)
+        else:
+            eigenvalues = torch.linalg.eigvalsh(moments).flip(0)
+        return eigenvalues.where(eigenvalues > noise, 0).sqrt()
 
 
 class SampledRows(Diagnostic):
