@@ -40,7 +40,8 @@ class Moments(Diagnostic):
 
     The result does not depend on how the rows are divided into batches or ranks. A subclass calls
     :meth:`singular_values` in `compute`. Memory: O(D^2), 8 D^2 bytes. Above 1 GiB (D = 11,585),
-    `update` raises a :class:`TooWideError` before it allocates. An update costs O(N D^2).
+    `update` raises a :class:`TooWideError` before it allocates. An update costs O(N D^2). The method
+    :meth:`singular_values` costs O(D^3), or O(D n^2) if there are n <= D / 4 rows in all.
 
     Args:
         center: Whether to subtract the mean of the rows.
