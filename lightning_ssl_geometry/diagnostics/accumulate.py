@@ -26,6 +26,7 @@ from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic, Standing
 from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
 from lightning_ssl_geometry.diagnostics.undefined import undefined
+from lightning_ssl_geometry.functional.few_rows import few_rows_eigenvalues
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.random import counter_hash
@@ -39,7 +40,8 @@ class Moments(Diagnostic):
 
     The result does not depend on how the rows are divided into batches or ranks. A subclass calls
     :meth:`singular_values` in `compute`. Memory: O(D^2), 8 D^2 bytes. Above 1 GiB (D = 11,585),
-    `update` raises a :class:`TooWideError` before it allocates. An update costs O(N D^2).
+    `update` raises a :class:`TooWideError` before it allocates. An update costs O(N D^2). The method
+    :meth:`singular_values` costs O(D^3), or O(D n^2) if there are n <= D / 4 rows in all.
 
     Args:
         center: Whether to subtract the mean of the rows.
@@ -97,8 +99,12 @@ class Moments(Diagnostic):
         moments = self.outer / self.rows - (torch.outer(mean, mean) if self.center else 0.0)
         if not moments.isfinite().all():
             return undefined(self, "`h` is not finite, or too large for its squares", like=self.total)
-        eigenvalues = torch.linalg.eigvalsh(moments).flip(0)
-        return eigenvalues.where(eigenvalues > self.noise(), 0).sqrt()
+        noise, rows = self.noise(), int(self.rows)
+        if 4 * rows <= len(moments):
+            eigenvalues = few_rows_eigenvalues(moments, rows, noise=noise)
+        else:
+            eigenvalues = torch.linalg.eigvalsh(moments).flip(0)
+        return eigenvalues.where(eigenvalues > noise, 0).sqrt()
 
 
 class SampledRows(Diagnostic):

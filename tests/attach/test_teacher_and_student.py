@@ -72,7 +72,7 @@ def test_a_masked_autoencoders_tokens_become_rows(tmp_path):
     host, metrics = scene["host"].eval(), scene["trainer"].callback_metrics
     with torch.no_grad():
         tokens = torch.cat([host(batch[0]) for batch in scene["seen"].batches])
-    assert tokens.shape == (900, 17, 48)
+    assert tokens.shape == (900, 5, 48)
     assert metrics["probe/rank_patches"] == pytest.approx(rankme(tokens[:, 1:].mean(1)), rel=1e-4)
     assert metrics["probe/rank_cls"] == pytest.approx(rankme(tokens[:, 0]), rel=1e-4)
     assert {"train/rank_patches", "train/alpha_req_cls_alpha", "val/linear_probe_accuracy"} <= metrics.keys()
