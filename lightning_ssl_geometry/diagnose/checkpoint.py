@@ -46,7 +46,7 @@ def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", i
             f"are missing and {_some(surplus)} too many (see `ignore`).{_hint(own, state, prefix)}"
         )
     for key, value in own.items():
-        _refuse_unusable(key, value, found[key], checkpoint)
+        _refuse_unusable(key, value, found[key], checkpoint=checkpoint)
     if wrong := [key for key, value in own.items() if value.shape != found[key].shape]:
         key, shapes = wrong[0], (tuple(own[wrong[0]].shape), tuple(found[wrong[0]].shape))
         raise ValueError(f"Expected {key!r} in `checkpoint` {checkpoint} of shape {shapes[0]}, but got {shapes[1]}.")
