@@ -2,23 +2,30 @@
 
 __all__ = [
     "at_least",
+    "dense",
     "embeddings",
     "finite",
     "floating",
     "inside",
     "integer",
     "integers",
+    "listed",
     "named",
     "one_of",
     "positive",
     "rows",
+    "scalars",
+    "seed",
     "shaped",
     "switch",
 ]
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Integral
+from operator import ge, gt, le, lt
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,8 +34,8 @@ from torch import Tensor
 def at_least(least: float, **arguments: float) -> None:
     """Raise a ValueError if a number is smaller than `least` or NaN."""
     for name, value in arguments.items():
-        if not value >= least:
-            raise ValueError(f"Expected `{name}` >= {least}, but got {value}.")
+        if not _holds(partial(ge, value, least)):
+            raise ValueError(f"Expected `{name}` >= {least}, but got {_number(value)}.")
 
 
 def integer(least: int, **arguments: object) -> None:
@@ -57,8 +64,8 @@ def named(kind: type, **arguments: object) -> None:
 def positive(**arguments: float) -> None:
     """Raise a ValueError if a number is NaN or not above 0."""
     for name, value in arguments.items():
-        if not value > 0:
-            raise ValueError(f"Expected `{name}` > 0, but got {value}.")
+        if not _holds(partial(gt, value, 0)):
+            raise ValueError(f"Expected `{name}` > 0, but got {_number(value)}.")
 
 
 def inside(interval: str, **arguments: float) -> None:
@@ -74,10 +81,21 @@ def inside(interval: str, **arguments: float) -> None:
     else:
         said = f"in {interval}"
     for name, value in arguments.items():
-        above = value >= low if interval[0] == "[" else value > low
-        below = value <= high if interval[-1] == "]" else value < high
-        if not (above and below):
-            raise ValueError(f"Expected `{name}` {said}, but got {value}.")
+        above = partial(ge if interval[0] == "[" else gt, value, low)
+        below = partial(le if interval[-1] == "]" else lt, value, high)
+        if not (_holds(above) and _holds(below)):
+            raise ValueError(f"Expected `{name}` {said}, but got {_number(value)}.")
+
+
+def _holds(compared: Callable[[], object]) -> bool:
+    try:
+        return bool(compared())
+    except TypeError:  # a text, None, a list
+        return False
+
+
+def _number(value: object) -> str:
+    return f"{value!r}, which is no number" if isinstance(value, str | bytes) else str(value)
 
 
 def one_of(choices: Sequence[object], **arguments: object) -> None:
@@ -119,6 +137,69 @@ def rows(least: int, **arguments: Tensor) -> None:
     for name, value in arguments.items():
         if len(value) < least:
             raise ValueError(f"Expected `{name}` of at least {least} {noun}, but got {len(value)}.")
+
+
+def scalars(**arguments: object) -> None:
+    """Raise a ValueError if an argument is not a dict of names and real numbers. A tensor of one number is a number."""
+    for argument, held in arguments.items():
+        if not isinstance(held, Mapping):
+            raise ValueError(f"Expected `{argument}` to be a dict of names and numbers, but got {_said(held)}.")
+        for name, value in held.items():
+            if not isinstance(name, str):
+                raise ValueError(f"Expected `{argument}` to have texts as names, but got {name!r}.")
+            if not _is_real(value):
+                remedy = "Leave it out." if value is None else "Give one number, such as a mean."
+                raise ValueError(
+                    f"Expected `{argument}` to hold real numbers, but {name!r} is {_said(value)}. {remedy}"
+                )
+
+
+def _is_real(value: Any) -> bool:
+    if isinstance(value, str | bytes | complex) or "complex" in str(getattr(value, "dtype", "")):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return False
+    return True
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}, {value.dtype}"
+    said = repr(value)
+    return said if len(said) <= 40 else f"a {type(value).__name__}"
+
+
+def seed(**arguments: object) -> None:
+    """Raise a ValueError if an argument is not an integer that fits into 64 bits with a sign."""
+    for name, value in arguments.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or not -(2**63) <= int(value) < 2**63:
+            raise ValueError(f"Expected `{name}` to be an integer between -2**63 and 2**63 - 1, but got {value!r}.")
+
+
+def listed(**arguments: object) -> None:
+    """Raise a ValueError if an argument has no order of its own, or is a single text."""
+    for name, value in arguments.items():
+        sequence = hasattr(value, "__len__") and hasattr(value, "__getitem__")
+        if not sequence or isinstance(value, str | bytes | Mapping):
+            raise ValueError(f"Expected `{name}` to be a list, but got {_said(value)}.")
+
+
+def dense(**arguments: Tensor) -> None:
+    """Raise a ValueError if a tensor is sparse, quantized or nested, or has no values."""
+    for name, value in arguments.items():
+        said = remedy = ""
+        if value.is_nested:
+            said, remedy = "a nested one", "Make all rows equally long."
+        elif value.is_meta:
+            said, remedy = 'one on the device "meta", which has no values', "Load its values first."
+        elif value.is_quantized:
+            said, remedy = "a quantized one", f"Use `{name}.dequantize()`."
+        elif value.layout != torch.strided:
+            said, remedy = f"one of layout {value.layout}", f"Use `{name}.to_dense()`."
+        if said:
+            raise ValueError(f"Expected `{name}` to be a dense tensor, but got {said}. {remedy}")
 
 
 def floating(**arguments: Tensor) -> None:

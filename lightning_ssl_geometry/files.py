@@ -3,6 +3,7 @@
 __all__ = ["append", "replacing", "set_aside", "unfinished"]
 
 import errno
+import glob
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,4 +56,4 @@ def set_aside(path: Path, why: str = "unreadable") -> Path:
 
 def unfinished(path: Path) -> list[Path]:
     """List the temporary files that :func:`replacing` left behind for `path` when its process was killed."""
-    return sorted(path.parent.glob(f".{path.name}.{'[0-9a-f]' * 32}.part"))
+    return sorted(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}.part"))

@@ -48,6 +48,22 @@ _WRONG = [
         lambda: checks.finite(h=torch.tensor([1.0, math.nan])),
         "Expected finite `h`, but got 1 of 2 values that are not.",
     ),
+    (lambda: checks.at_least(1, size="2"), "Expected `size` >= 1, but got '2', which is no number."),
+    (lambda: checks.positive(tau=None), "Expected `tau` > 0, but got None."),
+    (lambda: checks.inside("[0, 1)", share=[0.5]), "Expected `share` in [0, 1), but got [0.5]."),
+    (lambda: checks.listed(names={"a": 1}), "Expected `names` to be a list, but got {'a': 1}."),
+    (
+        lambda: checks.dense(h=torch.eye(2).to_sparse()),
+        "Expected `h` to be a dense tensor, but got one of layout torch.sparse_coo. Use `h.to_dense()`.",
+    ),
+    (
+        lambda: checks.seed(seed=2**63),
+        "Expected `seed` to be an integer between -2**63 and 2**63 - 1, but got 9223372036854775808.",
+    ),
+    (
+        lambda: checks.scalars(scalars={"loss": None}),
+        "Expected `scalars` to hold real numbers, but 'loss' is None. Leave it out.",
+    ),
     (lambda: checks.switch(gather="false"), "Expected `gather` to be True or False, but got 'false'."),
 ]
 
@@ -62,6 +78,10 @@ def test_each_kind_has_one_wording(check, message):
 def test_what_fits_passes():
     checks.at_least(1, size=1)
     checks.integer(1, views=1, size=np.int64(1))
+    checks.seed(seed=-(2**63), other=np.int64(2**63 - 1))
+    checks.listed(names=np.array(["a", "b"]), others=("a",))
+    checks.dense(h=torch.ones(2, 3).T)
+    checks.scalars(scalars={"loss": torch.tensor([0.5]), "rank": np.float32(1), "nan": math.nan, "more": True})
     checks.inside("[0, 1]", low=0.0, high=1)
     checks.inside("(0, inf)", tau=5)
     checks.shaped("V, N, 2", {"N": 3}, z=torch.ones(2, 3, 2))

@@ -84,6 +84,14 @@ def test_what_a_killed_process_left_is_found_and_nothing_else(tmp_path):
     assert [path.name for path in unfinished(tmp_path / "x.csv")] == names[:1]
 
 
+def test_brackets_in_a_name_are_no_pattern(tmp_path):
+    names = [f".{name}.{'a1' * 16}.part" for name in ("rank[ab].csv", "ranka.csv")]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [path.name for path in unfinished(tmp_path / "rank[ab].csv")] == names[:1]
+    assert [path.name for path in unfinished(tmp_path / "ranka.csv")] == names[1:]
+
+
 def test_append_wants_a_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         append(tmp_path / "x.csv", "1\n")

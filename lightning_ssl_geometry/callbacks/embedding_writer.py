@@ -4,9 +4,10 @@ __all__ = ["EmbeddingWriter"]
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
@@ -15,6 +16,7 @@ import lightning as L
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
 from lightning_ssl_geometry.callbacks.row_files import RowFiles, write_sorted
 from lightning_ssl_geometry.callbacks.run_callback import on_rank_zero, run_folder
@@ -22,6 +24,7 @@ from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader
 
 _NAME = "embeddings"
+_NO_INDEX = 'but got none. Say where it is, such as `batch_keys={"index": 2}`.'
 
 
 @runtime_checkable
@@ -45,13 +48,15 @@ class EmbeddingWriter(L.Callback):
 
     Args:
         batch_keys: Where a batch holds "label" and "index", such as {"label": 1}. Batches of this package need no
-            `batch_keys`. Samples without an index are numbered in the order of the data set.
+            `batch_keys`. Samples without an index get their position in the data set, which a DataLoader's sampler says
+            in any order. Of a loader of another kind, they are numbered as they come.
 
     Attributes:
         path: The file that was written, on all processes. None if no file was written yet.
 
     Raises:
-        ValueError: In `Trainer.predict`, if there are several data loaders, or `predict_step` returns something else.
+        ValueError: In `Trainer.predict`, if there are several data loaders, `predict_step` returns something else, or
+            batches without an index come in an order that nothing says.
     """
 
     def __init__(self, batch_keys: BatchKeys | None = None) -> None:
@@ -89,6 +94,8 @@ class EmbeddingWriter(L.Callback):
         read = self.reader.read(batch, "test")
         index = read.get("index")
         if index is None:
+            index = _drawn(_loader(trainer), batch_idx, n)
+        if index is None:
             index = self.reader.numbers(n, "test", device=torch.device("cpu"))
             self.reader.count(n, "test")
         columns = {"index": index, **found} | ({"label": read["label"]} if "label" in read else {})
@@ -121,6 +128,32 @@ class EmbeddingWriter(L.Callback):
         n = write_sorted(rows, trainer.world_size, whole)
         self.path = _moved(whole, rows.parent)
         print(f"The embeddings of {n} samples: {self.path}")
+
+
+def _loader(trainer: L.Trainer) -> Any:
+    loaders = trainer.predict_dataloaders
+    return loaders[0] if isinstance(loaders, Sequence) and isinstance(loaders[0], DataLoader) else loaders
+
+
+def _drawn(loader: Any, batch_idx: int, n: int) -> Tensor | None:
+    """Return the positions (n,) of a batch in the data set, which Lightning notes in `predict`. None: nothing says it.
+
+    Raises a ValueError if the samples are not n, or come in a random order that nothing says.
+    """
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return None
+    batches = getattr(loader.batch_sampler, "seen_batch_indices", None)
+    if batches is None:  # `batch_size=None`: the samples of the data set are batches
+        if isinstance(loader.sampler, RandomSampler):
+            raise ValueError(f"Expected `index` in the batches of a loader that shuffles whole batches, {_NO_INDEX}")
+        return None
+    drawn = batches[batch_idx]
+    if not all(isinstance(position, Integral) for position in drawn):  # of a data set with keys
+        return None
+    if len(drawn) != n:
+        said = f"Expected `index` in a batch whose {n} rows are not the {len(drawn)} samples that the loader drew"
+        raise ValueError(f"{said}, {_NO_INDEX}")
+    return torch.tensor(drawn)
 
 
 def _folder(trainer: L.Trainer) -> Path:

@@ -20,7 +20,7 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, inside, one_of
+from lightning_ssl_geometry.checks import inside, integer, one_of, switch
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.data.moments import moments
 from lightning_ssl_geometry.data.resize import check_box, fit, place
@@ -148,8 +148,9 @@ class ImageDataModule(ResumableDataModule):
     ) -> None:
         super().__init__(batch_size, seed)
         inside("[0, 1)", val_fraction=val_fraction)
-        at_least(2, subset=2 if subset is None else subset)
-        at_least(1, image_size=1 if image_size is None else image_size)
+        integer(2, subset=2 if subset is None else subset)
+        integer(1, image_size=1 if image_size is None else image_size)
+        switch(drop_last=drop_last)
         one_of((None, 1, 3), channels=channels)
         if views is not None and (not isinstance(views, nn.Module) or type(views) is nn.Module):
             raise ValueError(f"Expected `views` to be a module with a `forward`, or None, but got {views!r}.")

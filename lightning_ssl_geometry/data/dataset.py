@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from lightning_ssl_geometry.checks import integer, one_of, switch
 from lightning_ssl_geometry.data.base import Images, ViewSettings
-from lightning_ssl_geometry.data.decoding import Decoder, Key, decoded, is_grey
+from lightning_ssl_geometry.data.decoding import Decoder, Key, decoded, is_grey, sample
 from lightning_ssl_geometry.data.image_cache import key_of, mapped_tensors
 from lightning_ssl_geometry.data.parts import Parts, PartsDataModule
 from lightning_ssl_geometry.data.samples import Kind
@@ -139,7 +139,8 @@ class DatasetDataModule(PartsDataModule):
         plain = Decoder(**self._keys, grey=self.channels == 1, any_color=True, image_size=self.image_size)
         if self.channels is not None:
             return plain
-        return plain._replace(grey=is_grey(plain.value(self._datasets["train"][0], "train[0]")), any_color=False)
+        first = plain.value(sample(self._datasets["train"], 0, "train"), "train[0]")
+        return plain._replace(grey=is_grey(first), any_color=False)
 
     def _decode(self, decoder: Decoder) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
@@ -184,9 +185,16 @@ def _sets(given: dict[str, Any]) -> dict[str, Any]:
                 f"Expected `{name}` to be a data set with a length and an index, but got {said}. "
                 "Make a list of its samples, or write them to an array for TensorDataModule."
             )
-        if not len(dataset):
+        if not _length(dataset, name):
             raise ValueError(f"Expected `{name}` with samples, but it is empty.")
     return opened
+
+
+def _length(dataset: Any, name: str) -> int:
+    try:
+        return len(dataset)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Expected `{name}` with a length that is an integer >= 0, but: {error}.") from error
 
 
 def _opened(given: Any, name: str) -> Any:
@@ -206,7 +214,7 @@ def _digest(dataset: Any, decoder: Decoder, name: str, *, most: int) -> str:
     content = hashlib.sha256()
     last = len(dataset) - 1
     for place in torch.linspace(0, last, min(len(dataset), most), dtype=torch.float64).long().tolist():
-        array, label = decoder(dataset[place], f"{name}[{place}]")
+        array, label = decoder(sample(dataset, place, name), f"{name}[{place}]")
         content.update(f"{tuple(array.shape)} {array.dtype} {label};".encode())
         content.update(array.contiguous().numpy().tobytes())
     return content.hexdigest()

@@ -1,6 +1,6 @@
 """Decode the samples of a map-style data set into one tensor."""
 
-__all__ = ["Decoder", "Key", "decoded", "is_grey"]
+__all__ = ["Decoder", "Key", "decoded", "is_grey", "sample"]
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from lightning_ssl_geometry.checks import dense
 from lightning_ssl_geometry.data.base import Images
 from lightning_ssl_geometry.data.samples import NUMBERED, TOO_LARGE, Kind, as_samples, read_array
 
@@ -81,6 +82,8 @@ class Decoder(NamedTuple):
             return self._resized(self._pixels(value, name))
         if isinstance(value, list | tuple):
             value = np.asarray(value)
+        if isinstance(value, Tensor):
+            dense(**{name: value})
         axes = value.ndim if isinstance(value, np.ndarray | Tensor) else 0
         if not axes:
             said = f"an object of type {type(value).__name__}"
@@ -193,10 +196,21 @@ class _Decoded(Dataset[tuple[Tensor, int]]):
         return len(self.dataset)
 
     def __getitem__(self, place: int) -> tuple[Tensor, int]:
-        return self.decoder(self.dataset[place], f"{self.name}[{place}]")
+        return self.decoder(sample(self.dataset, place, self.name), f"{self.name}[{place}]")
 
     def __iter__(self) -> Iterator[tuple[Tensor, int]]:
         return (self[place] for place in range(len(self)))
+
+
+def sample(dataset: Any, place: int, name: str) -> Any:
+    """Return a sample of a data set. Raises a ValueError if the set has fewer samples than its length says."""
+    try:
+        return dataset[place]
+    except IndexError as error:
+        raise ValueError(
+            f"Expected `{name}` to have {len(dataset)} samples, as its `__len__` says, but reading `{name}[{place}]` "
+            f"raised an IndexError: {error}."
+        ) from error
 
 
 def _same(sample: Any) -> Any:

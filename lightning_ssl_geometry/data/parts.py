@@ -10,7 +10,7 @@ from typing import NamedTuple, Unpack
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.checks import inside
+from lightning_ssl_geometry.checks import inside, listed
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, ImageSettings, Source, random_split
 from lightning_ssl_geometry.data.samples import NUMBERED
 from lightning_ssl_geometry.settings import passed_on
@@ -51,6 +51,7 @@ class PartsDataModule(ImageDataModule):
     ) -> None:
         super().__init__(batch_size, **settings)
         inside("[0, 1]", test_fraction=test_fraction)
+        listed(class_names=[] if class_names is None else class_names)
         if test_fraction == 1 and self.subset is not None:
             raise ValueError(
                 f"Expected `subset` None with `test_fraction=1`, which leaves nothing for training, but got "

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args
 import lightning as L
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry import checks
+from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.data.loader import BatchLoader, BatchSource, GlobalBatchSampler
 from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.either_lightning import package_of
@@ -28,7 +29,8 @@ class ResumableDataModule(L.LightningDataModule, ABC):
 
     def __init__(self, batch_size: int, seed: int, saved: nn.Module | None = None) -> None:
         super().__init__()
-        at_least(1, batch_size=batch_size)
+        checks.integer(1, batch_size=batch_size)
+        checks.seed(seed=seed)
         self.batch_size = batch_size
         self.seed = seed
         self._saved = saved

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import finite
+from lightning_ssl_geometry.checks import dense, finite
 
 Kind = Literal["image", "vector", "signal"]
 Array = str | Path | np.ndarray | Tensor
@@ -35,6 +35,7 @@ def read_array(given: Any, name: str, hint: str = "") -> Tensor:
     if isinstance(given, str | Path):
         given = _read(str(given), name)
     if isinstance(given, Tensor):
+        dense(**{name: given})
         return given.detach().cpu()
     if not isinstance(given, np.ndarray):
         raise ValueError(f"Expected `{name}` to be an array, a tensor or a path, but got a {type(given).__name__}.")

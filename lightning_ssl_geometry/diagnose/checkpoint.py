@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import dense
+
 
 def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", ignore: Sequence[str] = ()) -> None:
     """Load a state dict from a file into a network, in place.
@@ -43,6 +45,8 @@ def load_weights(network: nn.Module, checkpoint: str | Path, prefix: str = "", i
             f"Expected `checkpoint` {checkpoint} to have the keys of {type(network).__name__}, but {_some(missing)} "
             f"are missing and {_some(surplus)} too many (see `ignore`).{_hint(own, state, prefix)}"
         )
+    for key, value in own.items():
+        _refuse_unusable(key, value, found[key], checkpoint=checkpoint)
     if wrong := [key for key, value in own.items() if value.shape != found[key].shape]:
         key, shapes = wrong[0], (tuple(own[wrong[0]].shape), tuple(found[wrong[0]].shape))
         raise ValueError(f"Expected {key!r} in `checkpoint` {checkpoint} of shape {shapes[0]}, but got {shapes[1]}.")
@@ -53,7 +57,7 @@ def _state_dict(path: Path) -> Mapping[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"Expected `checkpoint` to be a file, but there is none at {path}.")
     if path.suffix == ".safetensors":
-        return {_uncompiled(key): value for key, value in _safetensors(path).items()}
+        return _all_uncompiled(_safetensors(path), path)
     try:
         held = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
@@ -68,7 +72,31 @@ def _state_dict(path: Path) -> Mapping[str, Tensor]:
     if not isinstance(held, Mapping) or not held or not all(_is_weight(*item) for item in held.items()):
         kind = f"{', '.join(map(str, list(held)[:5]))}" if isinstance(held, Mapping) else type(held).__name__
         raise ValueError(f"Expected `checkpoint` {path} to hold a state dict, but it holds {kind or 'nothing'}.")
-    return {_uncompiled(key): value for key, value in held.items()}
+    return _all_uncompiled(held, path)
+
+
+def _all_uncompiled(held: Mapping[str, Tensor], path: Path) -> Mapping[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for key, value in held.items():
+        if (plain := _uncompiled(key)) in found:
+            raise ValueError(
+                f"Expected `checkpoint` {path} to have each weight once, but {plain!r} is there with and without "
+                '"_orig_mod.". Save the state dict of the network alone.'
+            )
+        found[plain] = value
+    return found
+
+
+def _refuse_unusable(key: str, own: Tensor, found: Tensor, checkpoint: str | Path) -> None:
+    try:
+        dense(**{key: found})
+    except ValueError as error:
+        raise ValueError(f"{error} It is in `checkpoint` {checkpoint}.") from error
+    if found.is_complex() and not own.is_complex():
+        raise ValueError(
+            f"Expected {key!r} in `checkpoint` {checkpoint} to be real, as the network's is, but got {found.dtype}. "
+            "Save its real part, or make the network complex."
+        )
 
 
 def _uncompiled(key: str) -> str:

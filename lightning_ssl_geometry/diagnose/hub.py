@@ -139,9 +139,25 @@ def _timm(name: str, folder: Path, config: dict[str, Any]) -> Loaded:
     except Exception as error:  # of safetensors, of torch for keys and shapes, of the network for its arguments
         raise ValueError(f"Expected {name!r} to hold timm's {architecture}, but: {_short(error)}") from error
     complete: dict[str, Any] = network.pretrained_cfg
-    normalization = (tuple(complete["mean"]), tuple(complete["std"]))
-    size, token = int(complete["input_size"][-1]), pooled_by(network)
-    return Loaded(network, {}, normalization, image_size=size, token=token)
+    mean, std = (_listed(complete, key, name, length=None) for key in ("mean", "std"))
+    size = _listed(complete, "input_size", name, length=3)[-1]
+    return Loaded(network, {}, (mean, std), image_size=int(size), token=pooled_by(network))
+
+
+def _listed(config: dict[str, Any], key: str, name: str, length: int | None) -> tuple[float, ...]:
+    """Return a list of numbers. A `length` is that of sizes, which are integers above 0."""
+    given = config.get(key)
+    values = tuple(given) if isinstance(given, list | tuple) else ()
+    fits = bool(values) and all(_is_number(value) and math.isfinite(value) for value in values)
+    if length is not None:
+        fits = fits and len(values) == length and all(isinstance(value, int) and value > 0 for value in values)
+    if key == "std":
+        fits = fits and min(values) > 0
+    if not fits:
+        kinds = {"mean": "numbers", "std": "numbers > 0"}
+        kind = kinds.get(key, f"{length} integers > 0")
+        raise ValueError(f"Expected {_CONFIG} of {name!r} to have a list of {kind} as {key}, but got {given!r}.")
+    return values
 
 
 _SOURCES = ("file", "url", "hf_hub_id", "hf_hub_filename", "source", "state_dict", "custom_load")

@@ -13,7 +13,7 @@ from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry import checks, distributed
 from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.measuring.failures import Failures, OnError
@@ -54,7 +54,8 @@ class GeometryLoop:
 
     Args:
         model: The model. The module inside of DistributedDataParallel is observed.
-        folder: Folder of the runs. None: no file is written.
+        folder: Folder of the runs. A relative path begins at the working directory of this call. None: no file is
+            written.
         diagnostics: Name -> Metric. None: the standard set, as far as it applies to the model's projector.
         rename: Name of a diagnostic -> {argument of its `update`: name of the tensor}, such as {"effective_rank_z":
             {"h": "z"}}.
@@ -74,8 +75,9 @@ class GeometryLoop:
         **places: `taps`, `view_layout`, `batch_keys` and `augment` of Host, in place of `host`.
 
     Raises:
-        ValueError: If an argument is out of range, `host` is given beside one of `places`, or `taps` names no
-            submodule. In :meth:`step`, if a diagnostic lacks a tensor, or a submodule in `taps` was not called.
+        ValueError: If an argument is out of range, `folder` cannot be a folder, `host` is given beside one of
+            `places`, or `taps` names no submodule. In :meth:`step`, if a diagnostic lacks a tensor, or a submodule in
+            `taps` was not called.
     """
 
     @passed_on
@@ -187,28 +189,31 @@ class GeometryLoop:
 
         Args:
             scalars: Further scalars for `metrics.csv`, such as {"train/loss": 0.7}. Rank 0 writes its own. A
-                ValueError is raised if a diagnostic has the same name, or if a name is "epoch" or "step".
+                ValueError is raised if a value is no number, a diagnostic has the same name, or a name is "epoch" or
+                "step". The steps then wait for the next readout.
             epoch: Number of the epoch, from 0. None: the number of earlier readouts.
 
         Returns:
             The scalars by name, such as "train/effective_rank_h", with `scalars`.
         """
         self._refuse_inside("read_out")
+        if epoch is not None:
+            checks.integer(0, epoch=epoch)
+        checks.scalars(scalars={} if scalars is None else scalars)
+        own = {name: float(value) for name, value in (scalars or {}).items()}
+        _refuse_taken(own, {*self.measurements.declared(), "epoch", "step"})
         self._start()
         self._epoch = self._epoch if epoch is None else epoch
-        own = {name: float(value) for name, value in (scalars or {}).items()}
         found: dict[str, float] = {}
         for stage in self._stages_of_all():
             self._begin(stage)
             results = self.measurements.read_out(stage, self._moment, self._device)
             found |= {name: value.item() for name, value in results.items()}
-        if taken := sorted(own.keys() & {*found, "epoch", "step"}):
-            raise ValueError(f"Expected `scalars` of names that are not logged already, but got {taken[0]!r}.")
-        found = own | found
-        self._run.log(found | {"epoch": self._epoch}, max(self._step - 1, 0))
+        self._run.log(own | found | {"epoch": self._epoch}, max(self._step - 1, 0))
         self._begun, self._batches = set(), 0
         self._epoch += 1
-        return found
+        _refuse_taken(own, found)  # by a result that no diagnostic declares: all results are written
+        return own | found
 
     def close(self, error: BaseException | None = None) -> None:
         """End the run: write `run.json` and the page, print the table, and remove the hooks.
@@ -238,10 +243,12 @@ class GeometryLoop:
         """Continue the run that saved `state`, before the first step.
 
         Readouts that this run wrote after the checkpoint move to a folder `superseded-*` in the run's folder. If the
-        folder is gone, the run gets a new one, with a warning. A ValueError is raised after the first step.
+        folder is gone, the run gets a new one, with a warning. A ValueError is raised after the first step, or if
+        :meth:`state_dict` did not return `state`.
         """
         if self._record.entries:
             raise ValueError(f"Expected `load_state_dict` before the first step, but got it at {self._moment}.")
+        _refuse_foreign(state)
         self._epoch, self._step = int(state["epoch"]), int(state["step"])
         self._from_step = self._step
         self._run.resume(state)
@@ -319,6 +326,26 @@ class GeometryLoop:
         own = torch.tensor([[int(stage in self._begun) for stage in _STAGES]], device=self._device)
         anywhere = distributed.gather(own).any(0).tolist()
         return [stage for stage, begun in zip(_STAGES, anywhere, strict=True) if begun]
+
+
+def _refuse_taken(own: Mapping[str, float], logged: Iterable[str]) -> None:
+    if taken := sorted(own.keys() & set(logged)):
+        raise ValueError(
+            f"Expected `scalars` of names that are not logged already, but got {taken[0]!r}. Give it another name."
+        )
+
+
+def _refuse_foreign(state: Any) -> None:
+    wanted: dict[str, type] = {"epoch": int, "step": int}
+    if isinstance(state, Mapping) and "folder" in state:
+        wanted |= {"run": str, "folder": str, "files": list}
+    held = state if isinstance(state, Mapping) else {}
+    wrong = [name for name, kind in wanted.items() if not isinstance(held.get(name), kind)]
+    if not wrong and "folder" in held and not all(isinstance(name, str) for name in held["files"]):
+        wrong = ["files"]
+    if wrong or min(held["epoch"], held["step"]) < 0:
+        got = f"{wrong[0]!r} is {held.get(wrong[0])!r}" if wrong and held else f"it is {state!r}"
+        raise ValueError(f"Expected `state` to be what `state_dict` of a GeometryLoop returned, but {got:.200}.")
 
 
 def _on_one_device(observation: dict[str, Any]) -> dict[str, Any]:

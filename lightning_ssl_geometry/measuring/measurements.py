@@ -4,8 +4,8 @@ __all__ = ["Measurements", "Recorder", "refuse_misspelt"]
 
 import copy
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import torch
@@ -155,6 +155,15 @@ class Measurements:
         """Return the logged names of all diagnostics of all stages. A diagnostic may log several results under it."""
         return [self.logged(stage, name) for stage, metrics in self._metrics.items() for name in metrics]
 
+    def declared(self) -> set[str]:
+        """Return the logged names of all results that the diagnostics of all stages declare, and of the diagnostics."""
+        return {
+            self.logged(stage, result_name(name, key))
+            for stage, metrics in self._metrics.items()
+            for name, metric in metrics.items()
+            for key in ("", *getattr(metric, "quantities", {}))
+        }
+
     def logged(self, stage: str, name: str) -> str:
         """Return the logged name of a diagnostic or a result, such as "val/effective_rank_h"."""
         return "/".join(part for part in (stage, self.name, name) if part)
@@ -182,9 +191,11 @@ class Measurements:
     @random_state_kept()
     def see(self, stage: str, moment: Moment, observation: dict[str, Any]) -> None:
         """Update the diagnostics of a stage with the tensors of a step: h, z, label and others by name."""
+        earlier = views = 0
         if (space := space_in(observation)) is not None:
             before = self._seen.get(stage, Seen(0, 0))
             self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
+            earlier, views = before.views or len(space), len(space)
         spaces = {name: observation[name] for name in ("h", "z") if isinstance(observation.get(name), Tensor)}
         self._widths |= {(stage, name): value.shape[-1] for name, value in spaces.items()}
         left_out, wide = self._lacking(stage, observation), TooWide()
@@ -193,7 +204,8 @@ class Measurements:
                 continue
             with self.failures.caught(moment, self.owner.title, stage, diagnostic=name), wide.caught(name, metric):
                 rename = self._require(metric, name, observation, stage=stage)
-                self._feed(metric, observation, rename, name=name, stage=stage)
+                with _of_constant_views(stage, earlier, views):
+                    self._feed(metric, observation, rename, name=name, stage=stage)
                 if (stage, name) not in self._spaces:
                     self._spaces[stage, name] = _space(space_of(metric, rename, observation), observation)
         wide.leave_out(self, left_out)
@@ -334,6 +346,19 @@ class Measurements:
         space, width = self._spaces.get((stage, name)) or (space_of(metric, self.rename.get(name, {})), None)
         found = {key: meaning(metric, key, space=space, width=width) for key in results}
         return {self.logged(stage, result_name(name, key)): entry for key, entry in found.items()}
+
+
+@contextmanager
+def _of_constant_views(stage: str, earlier: int, views: int) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # of torch, for rows that do not fit to the earlier ones
+        if earlier == views:
+            raise
+        raise ValueError(
+            f"Expected the same number of views in all steps of the stage {stage!r}, but got {views} after {earlier}. "
+            "Pass as many views in each step, or use another stage."
+        ) from error
 
 
 def _required(metric: Metric) -> dict[str, None]:

@@ -26,7 +26,7 @@ class RunFolder:
     """
 
     def __init__(self, folder: str | Path | None) -> None:
-        self.root = None if folder is None else Path(folder)
+        self.root = None if folder is None else _resolved(folder)
         self.files = RunFiles(None, quiet=True)
         self.quantities = QuantitiesFile(self.files)
         self.arrays = ArrayFiles(self.files)
@@ -38,7 +38,10 @@ class RunFolder:
         if self.root is None:
             return
         writes = distributed.rank() == 0
-        found = distributed.broadcast(self._found() if writes else None)
+        # also an error, so that no rank waits for a rank 0 that fails
+        found = distributed.broadcast(self._found_or_error() if writes else None)
+        if isinstance(found, ValueError):
+            raise found
         self.files.place(found, writes)
         if not writes:
             return
@@ -64,6 +67,12 @@ class RunFolder:
         """Continue the run that saved `state` in a checkpoint, when the folder is opened."""
         self._state = state if "folder" in state else None
 
+    def _found_or_error(self) -> Path | ValueError:
+        try:
+            return self._found()
+        except OSError as error:
+            return _unusable(self.root, error)
+
     def _found(self) -> Path:
         assert self.root is not None
         if self._state is not None:
@@ -73,7 +82,7 @@ class RunFolder:
             rank_zero_warn(f"{earlier} is no longer the folder of the run that is resumed. The run gets a new folder.")
         for number in itertools.count(_next_version(self.root)):
             try:  # two runs that begin at the same time must not share a folder
-                (found := self.root.resolve() / f"version_{number}").mkdir(parents=True)
+                (found := self.root / f"version_{number}").mkdir(parents=True)
             except FileExistsError:
                 continue
             return found
@@ -88,6 +97,24 @@ class RunFolder:
         entry |= {"epoch": state["epoch"], "within_epoch": False}
         entry |= {"time": datetime.now().astimezone().isoformat(timespec="seconds")}
         self.files.note_resumption(entry, begun=True)
+
+
+def _resolved(folder: str | Path) -> Path:
+    """Return an absolute path, which a later change of the working directory does not move."""
+    try:
+        root = Path(folder).resolve()
+        above = next((each for each in (root, *root.parents) if each.exists()), root)
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name too long, a null character
+        raise _unusable(folder, error) from error
+    if not above.is_dir():
+        raise _unusable(folder, f"{above} is a file")
+    return root
+
+
+def _unusable(folder: object, why: object) -> ValueError:
+    return ValueError(
+        f"Expected `folder` to be a folder to write in, but got {str(folder)!r}: {why}. Name another one."
+    )
 
 
 def _next_version(root: Path) -> int:

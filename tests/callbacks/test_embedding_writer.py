@@ -6,7 +6,7 @@ import pytest
 import torch
 from hosts import quiet
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, SubsetRandomSampler
 
 from lightning_ssl_geometry.callbacks import EmbeddingWriter, embedding_writer
 from lightning_ssl_geometry.callbacks.row_files import write_sorted
@@ -93,6 +93,57 @@ def test_samples_without_an_index_have_their_position(tmp_path):
     assert list(found) == ["index", "h", "z"]
     assert found["index"].tolist() == list(range(N))
     torch.testing.assert_close(found["h"], simclr().eval()(Numbered().image).detach())
+
+
+class Pairs:
+    """Batches of the positions 1, 0, then 3, 2, and so on."""
+
+    def __iter__(self):
+        return ([place + 1, place] for place in range(0, N - 1, 2))
+
+    def __len__(self):
+        return N // 2
+
+
+shuffles = pytest.mark.filterwarnings("ignore:Your `predict_dataloader`'s sampler has shuffling enabled")  # on purpose
+ORDERS = {
+    "shuffled": {"batch_size": 8, "shuffle": True},
+    "a part of the set": {"batch_size": 8, "sampler": SubsetRandomSampler([5, 2, 30, 7, 11, 40, 0, 3, 9])},
+    "an order of its own": {"batch_sampler": Pairs()},
+    "workers": {"batch_size": 8, "shuffle": True, "num_workers": 1},
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.filterwarnings("ignore:You are using a custom batch sampler `Pairs`")  # Lightning's, of every such one
+@shuffles
+def test_without_an_index_a_loader_of_any_order_says_the_positions(tmp_path, order):
+    data = DataLoader(Numbered(keys=["image"]), **order)
+    found = arrays(predicted(tmp_path, simclr(), data).path)
+    expected = simclr().eval()(Numbered().image).detach()
+    torch.testing.assert_close(found["h"], expected[found["index"]])
+    assert found["index"].tolist() == sorted(index for batch in data.batch_sampler for index in batch)  # in any order
+
+
+@shuffles
+def test_a_shuffled_loader_of_whole_batches_is_an_error(tmp_path):
+    batches = [{"image": image[None]} for image in Numbered().image]
+    said = "Expected `index` in the batches of a loader that shuffles whole batches, but got none"
+    with pytest.raises(ValueError, match=said):
+        predicted(tmp_path, simclr(), DataLoader(batches, batch_size=None, shuffle=True))
+    found = arrays(predicted(tmp_path, simclr(), DataLoader(batches, batch_size=None)).path)
+    torch.testing.assert_close(found["h"], simclr().eval()(Numbered().image).detach())
+
+
+def all_but_one(rows):
+    return {"image": torch.stack([row["image"] for row in rows[1:]])}
+
+
+def test_a_batch_with_fewer_rows_than_the_loader_drew_needs_an_index(tmp_path):
+    data = DataLoader(Numbered(), batch_size=8, collate_fn=all_but_one)
+    said = "Expected `index` in a batch whose 7 rows are not the 8 samples that the loader drew, but got none"
+    with pytest.raises(ValueError, match=said):
+        predicted(tmp_path, simclr(), data)
 
 
 def of_two(rank, folder, keys):

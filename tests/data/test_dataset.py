@@ -256,7 +256,31 @@ class Stream(IterableDataset):
         yield from PIL
 
 
+class Lying(list):
+    """A list whose length is not that of its samples."""
+
+    def __init__(self, samples, length):
+        super().__init__(samples)
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+
 WRONG = [
+    (
+        Lying(PIL, 25),
+        {},
+        r"`train` to have 25 samples, as its `__len__` says, but reading `train\[\d+\]` raised an Index",
+    ),
+    (
+        Lying([], 5),
+        {},
+        r"`train` to have 5 samples, as its `__len__` says, but reading `train\[0\]` raised an IndexError",
+    ),
+    (Lying(PIL, -1), {}, r"`train` with a length that is an integer >= 0, but: "),
+    (Lying(PIL, 2.5), {}, r"`train` with a length that is an integer >= 0, but: "),
+    ([torch.eye(8)[None].to_sparse()] * 9, {}, r"`train\[0\]` to be a dense tensor"),
     (Stream(), {}, "`train` to be a data set with a length and an index, .* type Stream. Make a list of its samples"),
     (iter(PIL), {}, "`train` to be a data set .* type list_iterator"),
     ([], {}, "`train` with samples, but it is empty"),

@@ -1,5 +1,6 @@
 """TensorDataModule: arrays become the batches that any data set of this package yields."""
 
+import math
 from contextlib import suppress
 from functools import partial
 
@@ -298,6 +299,7 @@ def nan(value):
     return changed
 
 
+RAGGED = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3, 3)], layout=torch.jagged)
 WRONG = [
     ({"label": LABELS[:-1]}, r"`train_label` of shape \(60,\), one per sample, but got \(59,\)"),
     ({"label": LABELS[:, None]}, r"`train_label` of shape \(60,\), one per sample, but got \(60, 1\)"),
@@ -352,6 +354,20 @@ WRONG = [
     ({"val_label": LABELS}, "`val` beside `val_label`, but got None"),
     ({"kind": "images"}, r"`kind` to be one of \(None, 'image', 'vector', 'signal'\), but got 'images'"),
     ({"channels_last": "no"}, "`channels_last` to be True or False, but got 'no'"),
+    ({"train": torch.from_numpy(VECTORS).to_sparse()}, r"`train` to be a dense tensor, .* Use `train.to_dense\(\)`"),
+    ({"label": torch.from_numpy(LABELS).to_sparse()}, "`train_label` to be a dense tensor, but got one of layout"),
+    ({"train": torch.empty(60, 5, device="meta")}, '`train` to be a dense tensor, but got one on the device "meta"'),
+    ({"train": RAGGED}, "`train` to be a dense tensor, but got a nested one. Make all rows equally long"),
+    ({"val_fraction": "0.1"}, r"`val_fraction` in \[0, 1\), but got '0.1', which is no number"),
+    ({"val_fraction": None}, r"`val_fraction` in \[0, 1\), but got None"),
+    ({"val_fraction": math.nan}, r"`val_fraction` in \[0, 1\), but got nan"),
+    ({"batch_size": 2.5}, "`batch_size` to be an integer >= 1, but got 2.5"),
+    ({"subset": 2.5}, "`subset` to be an integer >= 2, but got 2.5"),
+    ({"seed": "1"}, r"`seed` to be an integer between -2\*\*63 and 2\*\*63 - 1, but got '1'"),
+    ({"seed": 2**70}, r"`seed` to be an integer between -2\*\*63 and 2\*\*63 - 1, but got 1180591620717411303424"),
+    ({"drop_last": "no"}, "`drop_last` to be True or False, but got 'no'"),
+    ({"class_names": "abc"}, "`class_names` to be a list, but got 'abc'"),
+    ({"class_names": {"a", "b"}}, "`class_names` to be a list, but got"),
     ({"test_fraction": 1.5}, r"`test_fraction` in \[0, 1\], but got 1.5"),
     ({"test_fraction": 1.0, "subset": 5}, "`subset` None with `test_fraction=1`, .* but got 5"),
 ]

@@ -128,3 +128,36 @@ def test_files_that_hold_no_safetensors(tmp_path):
     save_file({}, path)
     with pytest.raises(ValueError, match="to hold a state dict, but it holds nothing"):
         load_weights(network(), path)
+
+
+@pytest.mark.parametrize("name", ["w.ckpt", "w.safetensors"])
+def test_a_weight_that_is_there_twice_is_refused(tmp_path, name):
+    state = network(1).state_dict()
+    save(state | {"_orig_mod.0.weight": torch.zeros(4, 3)}, tmp_path / name)
+    with pytest.raises(ValueError, match=r"each weight once, but '0.weight' is there with and without"):
+        load_weights(network(), tmp_path / name)
+
+
+NO_WEIGHTS = {
+    "complex": (lambda x: x.to(torch.complex64), "'0.weight' in `checkpoint` .* to be real, .* got torch.complex64"),
+    "sparse": (
+        lambda x: x.to_sparse(),
+        r"`0.weight` to be a dense tensor, .*sparse_coo.* It is in `checkpoint` ",
+    ),
+    "meta": (lambda x: x.to("meta"), '`0.weight` to be a dense tensor, but got one on the device "meta"'),
+    "quantized": (
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+        "`0.weight` to be a dense tensor, but got a quantized one",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, as it saves and reads sparse and quantized tensors
+@pytest.mark.parametrize(("changed", "message"), NO_WEIGHTS.values(), ids=NO_WEIGHTS.keys())
+def test_weights_of_another_kind_are_refused(tmp_path, changed, message):
+    trained, other = network(1), network(2)
+    state = trained.state_dict()
+    torch.save(state | {"0.weight": changed(state["0.weight"])}, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=message):
+        load_weights(other, tmp_path / "w.pt")
+    assert equal(other, network(2))

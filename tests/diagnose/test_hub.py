@@ -1,6 +1,7 @@
 """Models in the layout of the Hugging Face Hub, without a network: local folders, and the cache of huggingface_hub."""
 
 import json
+import math
 import shutil
 import sys
 from types import SimpleNamespace
@@ -195,6 +196,25 @@ def test_a_folder_that_is_spoilt(folder, spoil, error, message):
     spoil(folder)
     with pytest.raises(error, match=message):
         ModelSource(hub=str(folder)).load()
+
+
+NO_NUMBERS = {
+    "mean": (3, "x", [], [None], ["0.1"], [math.nan], [True], None),
+    "std": (3, [0.0, 0.0, 0.0], {"a": 1}),
+    "input_size": ({}, [], [3, 160], [3, 160, "160"], [3, 160, 0], 160),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in NO_NUMBERS.items() for value in values])
+def test_numbers_of_another_type_in_the_config_are_one_line(folder, key, value):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["pretrained_cfg"][key] = value
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"^Expected .*mine") as found:
+        ModelSource(hub=str(folder)).load()
+    assert "\n" not in str(found.value)
+    assert f"as {key}, but got" in str(found.value) or "to hold timm's test_vit, but: " in str(found.value)
 
 
 def test_bad_arguments():

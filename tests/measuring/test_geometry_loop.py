@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, Host, RunReport
-from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LabelAgreement
+from lightning_ssl_geometry.diagnostics import Alignment, EffectiveRank, LabelAgreement, Uniformity
 from lightning_ssl_geometry.measuring import GeometryLoop
 
 
@@ -233,6 +233,95 @@ def test_a_scalar_with_a_name_that_is_taken(name):
         model.loss(*pairs()[:8])
     with pytest.raises(ValueError, match=f"Expected `scalars` of names that are not logged already, but got '{name}'"):
         geometry.read_out({name: 99.0})
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 3), (3, 2)])
+def test_a_number_of_views_that_changes_is_one_line(first, second):
+    geometry = GeometryLoop(nn.Linear(1, 1), None, {"uniformity": Uniformity()}, every_n_steps=1, on_error="raise")
+    with geometry.step() as seen:
+        seen["z"] = torch.randn(first, 16, 4)
+    said = f"same number of views in all steps of the stage 'train', but got {second} after {first}"
+    with pytest.raises(ValueError, match=said), geometry.step() as seen:
+        seen["z"] = torch.randn(second, 16, 4)
+
+
+NO_SCALARS = {
+    "none": ({"train/loss": None}, "hold real numbers, but 'train/loss' is None. Leave it out."),
+    "a list": ({"train/loss": [1.0]}, r"but 'train/loss' is \[1.0\]. Give one number"),
+    "a text": ({"train/loss": "0.5"}, "but 'train/loss' is '0.5'"),
+    "complex": ({"train/loss": torch.tensor(1j)}, r"is a tensor of shape \(\), torch.complex64"),
+    "several": ({"train/loss": torch.ones(2)}, r"is a tensor of shape \(2,\)"),
+    "no name": ({3: 1.0}, "to have texts as names, but got 3"),
+    "no dict": ([0.5], r"to be a dict of names and numbers, but got \[0.5\]"),
+    "a name of a diagnostic": ({"train/rank": 1.0}, "names that are not logged already, but got 'train/rank'"),
+}
+
+
+@pytest.mark.parametrize(("scalars", "said"), NO_SCALARS.values(), ids=NO_SCALARS.keys())
+def test_refused_scalars_lose_no_step(tmp_path, scalars, said):
+    model = seeded()
+    geometry = loop(tmp_path, model, diagnostics={"rank": EffectiveRank()})
+    with geometry.step(pairs()[:8]):
+        model.loss(*pairs()[:8])
+    with pytest.raises(ValueError, match=f"Expected `scalars` .*{said}"):
+        geometry.read_out(scalars)
+    found = geometry.read_out({"train/loss": torch.tensor(0.5)})
+    assert found["train/rank"] > 1
+    assert [(row["epoch"], row["train/loss"]) for row in rows(geometry.folder / "metrics.csv")] == [("0", "0.5")]
+
+
+class OfTwo(EffectiveRank):
+    quantities = {}  # noqa: RUF012
+
+    def compute(self):
+        return {"low": super().compute(), "high": super().compute()}
+
+
+def test_a_scalar_with_the_name_of_a_result_that_is_not_declared_loses_no_result(tmp_path):
+    model = seeded()
+    geometry = loop(tmp_path, model, diagnostics={"rank": OfTwo()})
+    with geometry.step(pairs()[:8]):
+        model.loss(*pairs()[:8])
+    with pytest.raises(ValueError, match="names that are not logged already, but got 'train/rank_low'"):
+        geometry.read_out({"train/rank_low": -1.0, "train/loss": 0.5})
+    (row,) = rows(geometry.folder / "metrics.csv")
+    assert float(row["train/rank_low"]) == float(row["train/rank_high"]) > 1
+    assert row["train/loss"] == "0.5"
+
+
+def unusable(folder, kind):
+    (folder / "file").write_text("")
+    (folder / "loop").symlink_to(folder / "loop")
+    return {
+        "a file": folder / "file",
+        "below a file": folder / "file" / "x",
+        "a loop": folder / "loop",
+        "null": "a\0b",
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["a file", "below a file", "a loop", "null"])
+def test_an_unusable_folder_is_one_line(tmp_path, kind):
+    with pytest.raises(
+        ValueError, match=r"Expected `folder` to be a folder to write in, but got .* Name another one"
+    ) as found:
+        loop(unusable(tmp_path, kind))
+    assert "\n" not in str(found.value)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line():
+    geometry = loop("/proc/runs")
+    with pytest.raises(ValueError, match="Expected `folder` to be a folder to write in, but got '/proc/runs': "):
+        geometry.read_out()
+
+
+def test_a_change_of_the_working_directory_does_not_move_the_folder(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    geometry = loop("runs")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    geometry.read_out({"train/loss": 1.0})
+    assert geometry.folder == tmp_path / "runs" / "version_0"
 
 
 @pytest.mark.parametrize("call", ["step", "look", "read_out"])

@@ -134,3 +134,23 @@ def test_results_from_before_the_first_step_stay(tmp_path):
     train(rest.model, rest, epochs=2, first=1)
     assert [row["epoch"] for row in rows(rest.folder / "metrics.csv")] == ["0", "1"]
     assert not (rest.folder / "superseded-1").exists()
+
+
+MALFORMED = {
+    "none": None,
+    "empty": {},
+    "a text": {"epoch": "1", "step": 5},
+    "no step": {"epoch": 1},
+    "below 0": {"epoch": -1, "step": 5},
+    "no run": {"epoch": 1, "step": 5, "folder": "x", "files": []},
+    "files that are no texts": {"epoch": 1, "step": 5, "folder": "x", "run": "y", "files": [3]},
+}
+
+
+@pytest.mark.parametrize("state", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_state_is_one_line_and_changes_nothing(tmp_path, state):
+    geometry = loop(tmp_path)
+    before = geometry.state_dict()
+    with pytest.raises(ValueError, match="Expected `state` to be what `state_dict` of a GeometryLoop returned, but "):
+        geometry.load_state_dict(state)
+    assert geometry.state_dict() == before
