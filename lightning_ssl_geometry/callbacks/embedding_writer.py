@@ -4,7 +4,7 @@ __all__ = ["EmbeddingWriter"]
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
 from functools import partial
 from numbers import Integral
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
-from lightning_ssl_geometry.callbacks.row_files import RowFiles, write_sorted
+from lightning_ssl_geometry.callbacks.row_files import RowFiles, rows_read, write_sorted
 from lightning_ssl_geometry.callbacks.run_callback import on_rank_zero, run_folder
 from lightning_ssl_geometry.observe.batch_keys import BatchKeys
 from lightning_ssl_geometry.observe.batch_reader import BatchReader
@@ -126,6 +126,8 @@ class EmbeddingWriter(L.Callback):
     def _write(self, trainer: L.Trainer, rows: Path) -> None:
         whole = rows / f"{_NAME}.npz"
         n = write_sorted(rows, trainer.world_size, whole)
+        if trainer.world_size > 1:
+            _check_each_sample_is_there(_loader(trainer), n, read=rows_read(rows, trainer.world_size))
         self.path = _moved(whole, rows.parent)
         print(f"The embeddings of {n} samples: {self.path}")
 
@@ -133,6 +135,15 @@ class EmbeddingWriter(L.Callback):
 def _loader(trainer: L.Trainer) -> Any:
     loaders = trainer.predict_dataloaders
     return loaders[0] if isinstance(loaders, Sequence) and isinstance(loaders[0], DataLoader) else loaders
+
+
+def _check_each_sample_is_there(loader: Any, n: int, read: int) -> None:
+    samples = getattr(loader, "dataset", None)
+    if isinstance(samples, Sized) and n < min(read, len(samples)):
+        raise ValueError(
+            f"Expected each of {len(samples)} samples once, but {read} rows are of only {n} samples. The processes "
+            "drew different random orders, or an `index` is repeated. Use `shuffle=False`."
+        )
 
 
 def _drawn(loader: Any, batch_idx: int, n: int) -> Tensor | None:

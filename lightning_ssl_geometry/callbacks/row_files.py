@@ -1,6 +1,6 @@
 """Rows of arrays that do not fit into memory: each process appends to files, which one process then sorts."""
 
-__all__ = ["RowFiles", "write_sorted"]
+__all__ = ["RowFiles", "rows_read", "write_sorted"]
 
 import json
 import shutil
@@ -62,6 +62,11 @@ class RowFiles:
         with ExitStack() as files:
             for file in self._files.values():
                 files.callback(file.close)  # each of them, also if the disk is full
+
+
+def rows_read(folder: Path, ranks: int) -> int:
+    """Return the number of rows of all processes, with those of equal `index`."""
+    return sum(len(part.arrays["index"]) for part in (_read(folder, rank) for rank in range(ranks)) if part.arrays)
 
 
 def write_sorted(folder: Path, ranks: int, path: Path) -> int:

@@ -162,6 +162,20 @@ def test_two_processes_write_the_same_file_as_one(tmp_path, two_processes, keys)
     assert [path.name for path in (tmp_path / "2").rglob("*") if path.is_file()] == ["embeddings.npz"]
 
 
+def of_two_seeds(rank, folder):
+    order = torch.Generator().manual_seed(rank)
+    data = DataLoader(Numbered(keys=("image",)), batch_size=8, shuffle=True, generator=order)
+    with pytest.raises(ValueError, match="The processes drew different random orders") as error:
+        predicted(folder, simclr(), data, devices=2, strategy="ddp")
+    return str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_processes_with_orders_of_their_own_would_lose_samples(tmp_path, two_processes):
+    assert "Use `shuffle=False`" in two_processes(of_two_seeds, tmp_path)[0]
+    assert not [path.name for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def supervised():
     return SupervisedModule(SmallCNN(1, 4), nn.Linear(32, 10))
 
