@@ -3,6 +3,7 @@
 __all__ = ["Objective"]
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import lightning as L
@@ -16,8 +17,8 @@ _NAME = "train/objective"
 _TOLERANCE = 1e-2  # of an epoch's mean: Lightning weighs batches by their sizes, this class does not
 _MEANING = Quantity(
     title="Objective",
-    text="The loss that training descends: the mean over the steps of an epoch of the value that `training_step` "
-    "returns. The model's own code does not log it.",
+    text="The loss that training descends: the mean over the steps of an epoch of the value that training_step "
+    "returns. The model's own code does not log it once per epoch.",
     better="low",
 )
 
@@ -27,12 +28,15 @@ class Objective:
 
     Attributes:
         name: The logged name whose value is the loss, such as "train_loss". Before the first epoch has ended, or if
-            `training_step` returns no loss, it is None. If no log is the loss, it is "train/objective", and
-            :meth:`end_epoch` logs the mean of each epoch under this name.
+            `training_step` returns no loss, it is None. If no log is the loss, or an epoch has too few steps for
+            `log_every_n_steps` to log it, it is "train/objective", and :meth:`end_epoch` logs the mean of each epoch
+            under this name.
+        title: The name that the model gives to its loss, if it logs it too rarely. Else "Objective".
     """
 
     def __init__(self) -> None:
         self.name: str | None = None
+        self.title = _MEANING.title
         self._last = self._total = torch.zeros(())
         self._steps = 0
 
@@ -43,7 +47,14 @@ class Objective:
 
     def meanings(self) -> dict[str, Declared]:
         """Return the description of `train/objective`."""
-        return {_NAME: Declared(quantity=_MEANING, section="learning", diagnostic="RunReport", key="objective")}
+        return {
+            _NAME: Declared(
+                quantity=replace(_MEANING, title=self.title),
+                section="learning",
+                diagnostic="RunReport",
+                key="objective",
+            )
+        }
 
     def see(self, outputs: Any, accumulated: int) -> None:
         """Take the result of a training step. Lightning has divided its loss by `accumulated` batches."""
@@ -59,10 +70,17 @@ class Objective:
         """Look for the loss among the logs at the end of the first epoch. All ranks must call this method."""
         if self.name is None:
             found = self._among(trainer.callback_metrics) if self._steps else None
+            few = trainer.num_training_batches < trainer.log_every_n_steps  # type: ignore[attr-defined]
+            if found is not None and few and not self._is_of_epoch(found, trainer.callback_metrics):
+                self.title, found = found.removeprefix("train/"), None
             self.name = trainer.strategy.broadcast(found or (_NAME if self._steps else None))
         if self.is_own and self._steps:
             pl_module.log(_NAME, self._total / self._steps, sync_dist=True, batch_size=1)
         self._steps = 0
+
+    def _is_of_epoch(self, name: str, metrics: Mapping[str, Tensor]) -> bool:
+        """Whether a log is a mean over the epoch, which is written at its end."""
+        return f"{name}_epoch" in metrics or name.endswith("_epoch") or float(metrics[name]) != float(self._last)
 
     def _among(self, metrics: Mapping[str, Tensor]) -> str | None:
         mean, last = float(self._total / self._steps), float(self._last)

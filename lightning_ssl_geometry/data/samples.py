@@ -14,6 +14,7 @@ from lightning_ssl_geometry.checks import dense, finite
 Kind = Literal["image", "vector", "signal"]
 Array = str | Path | np.ndarray | Tensor
 NUMBERED = " `np.unique(label, return_inverse=True)` numbers the classes."
+_DIVIDE = "Divide them by their largest possible value, such as 255."
 _NORMALIZED = (
     "If they are normalized, leave that out of the data set's transform, or undo it by `image * std + mean`. The "
     "DataModule normalizes the views."
@@ -147,7 +148,7 @@ def _pixels(values: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
     values = _numbers(values, name)
     low, high = (float(bound) for bound in values.aminmax())
     if low < 0 or high > 1:
-        remedy = "Divide them by 255." if low >= 0 and high <= 255 else _NORMALIZED
+        remedy = _DIVIDE if low >= 0 and high <= 255 else _NORMALIZED
         raise ValueError(
             f"Expected `{name}` in [0, 1], as it is floating point, but got values in [{low}, {high}]. {remedy}"
         )

@@ -200,7 +200,8 @@ class Samples(LightningDataModule):
         low, high = (float(bound) for bound in image.aminmax())
         if bounds is not None and not (low >= bounds[0] and high <= bounds[1]):
             hint = "If they are normalised, say so: `views=NormalizedViews(mean, std)`."
-            hint = "Divide them by 255, or hand over uint8." if low >= 0 and 1 < high <= 255 else hint
+            if low >= 0 and 1 < high <= 255:
+                hint = "Divide them by their largest possible value. If this is 255, uint8 needs no division."
             raise ValueError(
                 f"Expected images in [{bounds[0]:g}, {bounds[1]:g}] in `data`, but got values from {low:.3g} to "
                 f"{high:.3g}. {hint}"

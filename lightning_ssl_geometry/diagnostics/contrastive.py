@@ -18,7 +18,9 @@ from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _quantity = partial(Quantity, paper=COSENTINO, invariances=("rotation", "scale", "permutation"))
 _BOUND = Chart("upper_bound", "InfoNCE and its upper bound", "nats")
-_SIZES = "Temperature {temperature}, {negatives} negatives for each anchor."
+_SIZES = (
+    "Temperature {temperature}, {negatives} negatives for each anchor. Values with other numbers cannot be compared."
+)
 _loss = partial(_quantity, better="low", chart=_BOUND, comparable_at="negatives")
 _TERMS = Chart("bound_terms", "Terms of InfoNCE and its bound", "cosine")
 _cosine = partial(_quantity, bounds=(-1, 1), chart=_TERMS)

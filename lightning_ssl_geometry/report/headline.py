@@ -61,6 +61,8 @@ def summary_table(run: Run | str | Path) -> "Table":
         table.add_column(column, justify="right")
     unknown = 0
     for member in members([read]):
+        if not member.quantity.shown and not member.quantity.headline:
+            continue  # a setting, or the numbers behind a figure
         unknown += member.declared is None
         for series in series_of(read, member) if member.declared or unknown <= _MOST_UNKNOWN else ():
             *rest, last = _summary(series, member)[-len(columns) :]

@@ -12,15 +12,20 @@ from lightning_ssl_geometry.report.evaluation import accuracies_by_features, fea
 from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.groups import Group
 from lightning_ssl_geometry.report.logs import Floats, Series
-from lightning_ssl_geometry.report.members import Member, is_scalar, members
-from lightning_ssl_geometry.report.numbers import deviation, signed
+from lightning_ssl_geometry.report.members import Member, is_scalar, members, sibling
+from lightning_ssl_geometry.report.numbers import percent, signed, with_error
 from lightning_ssl_geometry.report.panel import shown
 from lightning_ssl_geometry.report.run import Run
+from lightning_ssl_geometry.report.seen import Cap, cap_of
 from lightning_ssl_geometry.report.table import Table
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
 
 _NONE = "\N{EN DASH}"
 _LEVEL, _ROUNDING = 0.95, 1e-9
+_HOW = {
+    True: "Each run is compared with the run of the same seed (Student's t over these pairs).",
+    False: "Groups without the same seeds are compared by Welch's t.",
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,12 @@ class _Column:
     scale: float  # 100 for percent
     show: Callable[[float], str]
     values: dict[str, dict[Run, float]]  # group -> run -> the last value
+    caps: dict[str, Cap]  # group -> the greatest possible value
+    null: float = float("nan")  # the value of data without structure, such as chance
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title} (chance {self.show(self.null)})" if np.isfinite(self.null) else self.title
 
     def mean(self, group: Group) -> float:
         found = list(self.values.get(group.name, {}).values())
@@ -44,7 +55,9 @@ class _Column:
         mean = float(found.mean())
         text = self.show(mean)
         if len(found) > 1:
-            text += f" ± {deviation(mean, float(found.std(ddof=1)), self.scale != 1.0)}"
+            text = with_error(mean, float(found.std(ddof=1)), is_percent=self.scale != 1.0)
+        if cap := self.caps.get(group.name):
+            text += f" of {cap.most:,}" + ("*" if cap.by_rows else "")
         return text + (f" ({len(found)} of {len(group.runs)})" if len(found) < len(group.runs) else "")
 
     def best(self, groups: Sequence[Group]) -> set[int]:
@@ -53,7 +66,10 @@ class _Column:
         known = [mean for mean in means if np.isfinite(mean)]
         if self.better is None or len(known) < 2 or len(known) < len(means):
             return set()
-        top = self.show(max(known) if self.better == "high" else min(known))
+        best = max(known) if self.better == "high" else min(known)
+        if best <= self.null if self.better == "high" else best >= self.null:
+            return set()  # no better than chance
+        top = self.show(best)
         return {place for place, mean in enumerate(means) if self.show(mean) == top}
 
 
@@ -67,8 +83,10 @@ def standings_table(view: View) -> Table | None:
     said = ["Last values."] if not view.once else []
     several = any(len(group.runs) > 1 for group in view.groups)
     said += ["Mean ± standard deviation over the runs of a group."] if several else []
-    said += ["Bold: the best mean, where less or more is better."] if best else []
-    header = ["", *(column.title for column in columns)]
+    said += ["Bold: the best mean, where low or high values are better."] if best else []
+    limited = any(cap.by_rows for column in columns for cap in column.caps.values())
+    said += ["*: the number of samples limits the value, not the network."] if limited else []
+    header = ["", *(column.heading for column in columns)]
     colors = [group.color for group in view.groups]
     return Table(header, rows, remark=" ".join(said), look="layers", best=best, colors=colors)
 
@@ -88,18 +106,20 @@ def differences_table(view: View) -> Table | None:
         for group, row in zip(others, found, strict=True)
     ]
     cells = [(at, place, each) for at, row in enumerate(found) for place, each in enumerate(row, start=1)]
-    apart = {(at, place) for at, place, each in cells if each and each.is_sure}
-    tests = dict.fromkeys("t over pairs of runs with the same seed" if each.paired else "Welch's t" for each in known)
+    unsure = {(at, place) for at, place, each in cells if each and not each.is_sure}
     said = [
-        f"Difference of the means from {first.name}, with its {_LEVEL:.0%} interval ({' or '.join(tests)}).",
+        f"Mean of each group minus the mean of {first.name}, with its {_LEVEL:.0%} interval.",
+        _HOW[True] if any(each.paired for each in known) else "",
+        _HOW[False] if any(not each.paired for each in known) else "",
+        "Two runs give very wide intervals." if min(len(group.runs) for group in view.groups) == 2 else "",
         "The intervals are not corrected for the number of comparisons.",
         "Differences of percentages are in points." if any(column.scale != 1.0 for column in columns) else "",
-        "Bold: the interval does not contain 0." if apart else "",
+        "Grey: the interval contains 0." if unsure else "",
     ]
     header = [f"minus {first.name}", *(column.title for column in columns)]
     colors = [group.color for group in others]
     return Table(
-        header, rows, remark=" ".join(filter(None, said)), look="layers differences", best=apart, colors=colors
+        header, rows, remark=" ".join(filter(None, said)), look="layers differences", faint=unsure, colors=colors
     )
 
 
@@ -181,7 +201,20 @@ def _column(view: View, member: Member) -> _Column | None:
                 values.setdefault(group.name, {})[run] = last
     scale, show = shown(member.quantity)
     title = member.title + (f", {stage}" if stage and not view.once else "")
-    return _Column(title, member.quantity.better, scale, show=show, values=values)
+    found = {group.name: cap_of(run, name) for group in view.groups for run in group.runs
+             if (name := member.names.get(view.place(run), {}).get(stage))}  # fmt: skip
+    caps = {name: cap for name, cap in found.items() if cap is not None}
+    null = [value for run in view.runs if (value := _null(view, run, member, stage=stage)) is not None]
+    return _Column(title, member.quantity.better, scale, show=show, values=values, caps=caps,
+                   null=float(np.mean(null)) if null else float("nan"))  # fmt: skip
+
+
+def _null(view: View, run: Run, member: Member, stage: str) -> float | None:
+    known, name = member.declared, member.names.get(view.place(run), {}).get(stage)
+    if known is None or name is None or not known.quantity.null:
+        return None
+    beside = run.scalars.get(sibling(name, known.key, known.quantity.null))
+    return float(beside.value[-1]) if beside is not None and beside.finite[-1:].all() else None
 
 
 def _at(log: Series, done: float) -> float:
@@ -199,7 +232,7 @@ def _evaluations(view: View) -> list[_Column]:
     for (features, heading), values in columns.items():
         what = "" if features == "trained" else f"{feature_name(features)}, "
         title = f"Linear evaluation, {what}{heading}"
-        found.append(_Column(title, "high", 100.0, show=lambda value: f"{100 * value:.1f}%", values=values))
+        found.append(_Column(title, "high", 100.0, show=percent, values=values, caps={}))
     return found
 
 

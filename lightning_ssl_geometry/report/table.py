@@ -19,4 +19,5 @@ class Table:
     remark: str = ""  # a sentence below it
     look: str = ""  # a class of the style
     best: Collection[tuple[int, int]] = ()  # (row, column) of the cells that are bold; the row's name is column 0
+    faint: Collection[tuple[int, int]] = ()  # cells that are grey
     colors: Sequence[str] = ()  # of the rows' names

@@ -53,9 +53,10 @@ class Manual(Host):
 
 def fitted(tmp_path, host, **settings):
     torch.manual_seed(0)
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "log_every_n_steps": 1}
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     logger = CSVLogger(tmp_path, "run")
-    trainer = L.Trainer(max_epochs=2, logger=logger, callbacks=[RunReport(table=False)], **quiet, **settings)
+    trainer = L.Trainer(max_epochs=2, logger=logger, callbacks=[RunReport(table=False)], **quiet,
+                        **{"log_every_n_steps": 1} | settings)  # fmt: skip
     trainer.fit(host, LOADER)
     run = read_run(logger.log_dir)
     return run, json.loads((run.folder / "run.json").read_text()).get("objective")
@@ -100,6 +101,18 @@ def test_a_loss_that_nobody_logs_is_logged_as_the_mean_of_each_epoch(tmp_path):
         means.append(sum(losses) / len(losses))
     assert kept == pytest.approx(means, rel=1e-6)
     assert run.declared["train/objective"].quantity.title == "Objective"
+
+
+@pytest.mark.filterwarnings("ignore:The number of training batches")
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [({}, "train/objective"), ({"on_epoch": True}, "my_loss"), ({"on_step": False, "on_epoch": True}, "my_loss")],
+)
+def test_a_loss_that_is_logged_less_than_once_per_epoch_keeps_its_name(tmp_path, settings, name):
+    run, objective = fitted(tmp_path, Host(my_loss=settings), log_every_n_steps=50)
+    assert objective.removesuffix("_epoch") == name
+    title = re.search(r'id="learning">.*?<h3>(.*?)</h3>', page_of(run, Drawings()), re.DOTALL)[1]
+    assert title.removesuffix("_epoch") == "my_loss"
 
 
 def test_a_step_that_returns_no_loss_has_no_objective(tmp_path):

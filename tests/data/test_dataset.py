@@ -291,7 +291,7 @@ WRONG = [
     ([Image.new("F", (5, 5))] * 9, {}, r"`train\[0\]` with 8 bits per channel, but its mode is 'F'"),
     ([np.full((8, 8), np.nan)] * 9, {"kind": "image"}, r"finite `train\[0\]`, but got 64 of 64"),
     ([np.zeros((8, 8))] * 9, {}, r"`kind` 'image' or 'signal' for `train\[0\]` of shape \(8, 8\), but got None"),
-    ([2 * np.ones((8, 8, 3))] * 9, {}, r"`train\[0\]` in \[0, 1\], as it is floating point, .* Divide them by 255"),
+    ([2 * np.ones((8, 8, 3))] * 9, {}, r"`train\[0\]` in \[0, 1\], as it is floating point, .* such as 255"),
     ([-np.ones((8, 8, 3))] * 9, {}, r"got values in \[-1.0, -1.0\]\. If they are normalized, leave that out of"),
     (pairs(PIL, np.linspace(0, 1, 20).tolist()), {}, r"label of `train\[0\]` to be an integer, .* type float"),
     (pairs(PIL, list("ab") * 10), {}, r"label of `train\[0\]` to be an integer, .* type str.*np.unique"),

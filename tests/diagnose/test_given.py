@@ -334,7 +334,7 @@ BAD = {
     "one image": (IMAGES[:1], "to have at least 2 samples, but got 1"),
     "NaN": (NAN, "finite images in `data`, but 2 of 40 in a batch have NaN or infinity"),
     "infinity": (IMAGES.clone().fill_(torch.inf), "finite images in `data`, but 40 of 40 in a batch"),
-    "255": (BYTES.float(), r"images in \[0, 1\] in `data`, .* from 0 to 255. Divide them by 255, or hand over uint8"),
+    "255": (BYTES.float(), r"images in \[0, 1\] in `data`, .* Divide them by their largest possible value"),
     "normalised": (4 * IMAGES - 2, r"from -2 to 2. If they are normalised, .* `views=NormalizedViews\(mean, std\)`"),
     "integers": (BYTES.long(), "images of torch.uint8 or floating point in `data`, but got torch.int64"),
     "no channels": (IMAGES[:, 0], r"images \(N, C, H, W\) in `data`, but got .*: `images.unsqueeze\(1\)`"),

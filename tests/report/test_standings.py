@@ -71,8 +71,8 @@ def test_differences_have_the_intervals_of_scipy(tmp_path, seeds):
             assert numbers(cell) == pytest.approx([(ours - theirs).mean(), *interval], rel=6e-3)
             sure = interval.low > 0 or interval.high < 0
             at = (table.rows.index(row), row.index(cell))
-            assert (at in table.best) == sure
-    assert ("pairs of runs with the same seed" in table.remark) == (seeds[0] == 0)
+            assert (at in table.faint) != sure
+    assert ("the run of the same seed" in table.remark) == (seeds[0] == 0)
 
 
 def test_single_runs_have_no_differences(tmp_path):
@@ -97,3 +97,22 @@ def test_accuracies_of_the_linear_evaluation_are_headline_numbers(tmp_path):
     assert table.header == ["", "Linear evaluation, all labels"]
     assert table.rows == [["a", "50.0%"], ["b", "75.0%"]]
     assert table.best == {(1, 1)}
+
+
+def test_a_number_that_is_no_better_than_chance_is_not_best_and_the_cap_stands_beside_a_rank(tmp_path):
+    folders = {}
+    for name, accuracy in (("a", 0.08), ("b", 0.12)):
+        write_log(tmp_path / name, val__acc=[0.1, accuracy], val__chance=[0.15, 0.15], val__rank=[1.0, 3.0])
+        probe = entry("Accuracy", of="Probe", key="acc", null="chance", percent=True, better="high", headline=True)
+        chance = entry("Chance", of="Probe", key="chance", percent=True, baseline=True)
+        rank = entry("Rank", of="Rank", headline=True, cap="min(N, D)", width=8)
+        declare(tmp_path / name, val__acc=probe, val__chance=chance, val__rank=rank)
+        rows = [[1, 20, 5 if name == "a" else 100, 2, 8, 8]]
+        columns = ["epoch", "step", "samples", "views", "h", "z"]
+        write_csv(tmp_path / name / "geometry/val/rows_seen.csv", columns, rows)
+        folders[name] = [tmp_path / name]
+    table = standings_table(View(tuple(read_groups(folders))))
+    assert table.header == ["", "Accuracy, val (chance 15.0%)", "Rank, val"]
+    assert table.rows == [["a", "8.0%", "3 of 5*"], ["b", "12.0%", "3 of 8"]]
+    assert not table.best
+    assert "*: the number of samples limits the value" in table.remark
