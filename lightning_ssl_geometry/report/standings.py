@@ -204,6 +204,7 @@ def _column(view: View, member: Member) -> _Column | None:
     found = {group.name: cap_of(run, name) for group in view.groups for run in group.runs
              if (name := member.names.get(view.place(run), {}).get(stage))}  # fmt: skip
     caps = {name: cap for name, cap in found.items() if cap is not None}
+    caps = caps if len(caps) == len(view.groups) else {}
     null = [value for run in view.runs if (value := _null(view, run, member, stage=stage)) is not None]
     return _Column(title, member.quantity.better, scale, show=show, values=values, caps=caps,
                    null=float(np.mean(null)) if null else float("nan"))  # fmt: skip
