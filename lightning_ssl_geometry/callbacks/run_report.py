@@ -21,7 +21,7 @@ from lightning_ssl_geometry.recording.run_files import RunFiles
 from lightning_ssl_geometry.recording.run_record import RunRecord, described, errors_warned
 
 Kind = Literal["fit", "diagnosis"]
-_FITTED: WeakKeyDictionary[L.Trainer, "ref[L.LightningModule]"] = WeakKeyDictionary()
+_FITTED: WeakKeyDictionary[L.Trainer, tuple["ref[L.LightningModule]", type]] = WeakKeyDictionary()
 
 
 class RunReport(RunCallback):
@@ -88,7 +88,7 @@ class RunReport(RunCallback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)  # before that, the owner of the files is not known
-        _FITTED[trainer] = ref(pl_module)
+        _FITTED[trainer] = ref(pl_module), type(pl_module)
         if self.kind == "fit" and trainer.strategy.restore_checkpoint_after_setup:
             self._begin(trainer, pl_module)
 
@@ -148,13 +148,13 @@ class RunReport(RunCallback):
                 self._end(trainer, "failed", exception)
 
     def _refuse_another_model(self, trainer: L.Trainer, model: L.LightningModule) -> None:
-        fitted = _FITTED.get(trainer)
+        fitted, its_class = _FITTED.get(trainer, (None, None))
         if self.kind != "fit" or fitted is None or fitted() is model:
             return
         if trainer.global_step == 0 or trainer.ckpt_path is not None:
             return
         name = type(model).__name__
-        if trainer.state.fn != "fit" and type(model) is type(fitted()):  # perhaps loaded from a checkpoint of this run
+        if trainer.state.fn != "fit" and type(model) is its_class:  # perhaps loaded from a checkpoint of this run
             rank_zero_warn(
                 f"This Trainer has fitted another {name}. The page of that run shows the results of this one, too. "
                 "Give `ckpt_path` to have them at the step of a checkpoint, or use a Trainer with a logger of its own."

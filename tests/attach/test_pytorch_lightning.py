@@ -83,7 +83,7 @@ def test_all_callbacks_and_loggers_work_under_its_trainer(tmp_path, table):
     ours, same = fitted(tmp_path / "ours", observers(), ResumableCSVLogger(tmp_path / "ours"), host=PlainHost)
     assert all(torch.equal(p, q) for p, q in zip(host.parameters(), ours.parameters(), strict=True))
     found, expected = ({k: v for k, v in each.callback_metrics.items() if "/" in k} for each in (trainer, same))
-    assert found.keys() == expected.keys()
+    assert found.keys() - expected.keys() == {"train/objective"}  # of RunReport
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 

@@ -25,6 +25,8 @@ STANDARD = {
     "uniformity",
     "gaussian_potential",
     "bound_info_nce",
+    "bound_negatives",
+    "bound_temperature",
     "bound_upper",
     "bound_invariance",
     "bound_repulsion",

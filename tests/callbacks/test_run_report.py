@@ -249,6 +249,7 @@ class Writes(L.Callback):
 @pytest.mark.parametrize("second", ["fit", "test", "validate"])
 def test_a_trainer_that_has_fitted_one_model_refuses_another(tmp_path, second):
     trainer = fit(tmp_path, RunReport(table=False), logger=ResumableCSVLogger(tmp_path, "run"))
+    trainer.save_checkpoint(tmp_path / "fitted.ckpt")
     files = [path for path in (tmp_path / RUN).rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in files}
     other = simclr() if second == "fit" else type("Other", (SimCLRModule,), {})(simclr().backbone, simclr().projector)
@@ -256,7 +257,6 @@ def test_a_trainer_that_has_fitted_one_model_refuses_another(tmp_path, second):
     with pytest.raises(ValueError, match=rf"Expected the model that this Trainer has fitted, .* got another {name}"):
         getattr(trainer, second)(other, datamodule=data())
     assert {path: path.read_bytes() for path in before} == before
-    trainer.save_checkpoint(tmp_path / "fitted.ckpt")
     trainer.test(simclr(), datamodule=data(), ckpt_path=tmp_path / "fitted.ckpt", verbose=False)  # the same weights
 
 
