@@ -110,6 +110,6 @@ def _tempered(
     # one temperature becomes the factor 1 / tau of the similarity, P temperatures scale the views
     if isinstance(temperature, int | float):
         return x1, x2, 1 / temperature
-    tau = temperature if isinstance(temperature, Tensor) else torch.tensor(temperature)
+    tau = temperature if isinstance(temperature, Tensor) else torch.tensor(temperature, dtype=x1.dtype)
     factor = tau.to(x1.device, x1.dtype) ** (-1 / degree)
     return x1 * factor, x2 * factor, 1.0
