@@ -151,7 +151,7 @@ def test_the_precision_of_the_run():
         ({"manifold_dim": 3, "noise": 0.0}, "Expected `manifold_dim` from 1, at most `dim` = 2, but got 3"),
         ({"points_per_cluster": 0}, "Expected `points_per_cluster` >= 1, but got 0"),
         ({"points_per_cluster": [1, 2]}, "Expected `points_per_cluster` for 4 clusters, but got 2 numbers"),
-        ({"batch_size": 0}, "Expected `batch_size` >= 1, but got 0"),
+        ({"batch_size": 0}, "Expected `batch_size` to be an integer >= 1, but got 0"),
         ({"batch_size": 201}, "Expected `batch_size` of at most 200 points, but got 201"),
         ({"passes": 0}, "Expected `passes` >= 1, but got 0"),
     ],

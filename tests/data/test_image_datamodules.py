@@ -250,9 +250,9 @@ def test_the_index_of_a_digit_names_it_whatever_the_split():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 0}, "`batch_size` >= 1, but got 0"),
+        ({"batch_size": 0}, "`batch_size` to be an integer >= 1, but got 0"),
         ({"val_fraction": 1.0}, r"`val_fraction` in \[0, 1\), but got 1.0"),
-        ({"subset": 1}, "`subset` >= 2, but got 1"),
+        ({"subset": 1}, "`subset` to be an integer >= 2, but got 1"),
         ({"channels": 2}, r"`channels` to be one of \(None, 1, 3\), but got 2"),
     ],
 )
@@ -280,7 +280,7 @@ _BAD_DATA = [
     (lambda: Made(subset=5, val_fraction=0.8).setup(), "at least 2 training samples, .* but got 1"),
     (lambda: DigitsDataModule(test_fraction=1e-4).setup(), r"`test_fraction` to leave some of 1797 .* but got 0\.0001"),
     (lambda: DigitsDataModule(test_fraction=1), r"`test_fraction` in \(0, 1\), but got 1"),
-    (lambda: DigitsDataModule(image_size=0), "`image_size` >= 1, but got 0"),
+    (lambda: DigitsDataModule(image_size=0), "`image_size` to be an integer >= 1, but got 0"),
     (lambda: Made().unaugmented_dataloader("x"), r"`split` to be one of \('train', 'val', 'test'\), but got 'x'"),
     (lambda: Made(batch_size=17).train_dataloader(), "`batch_size` x processes of at most 16, .* samples, but got 17"),
     (lambda: OneClass().setup(), r"at least 2 classes, but got only \['a'\]"),
