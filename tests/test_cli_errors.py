@@ -43,7 +43,7 @@ def said(capsys, tmp_path, *arguments, command="fit"):
         "trainer.devices=0": r"Expected `devices` that trainer accepts, but got 0 \(MisconfigurationException",
         "trainer.max_epochs=-5": r"Expected `max_epochs` that trainer accepts, but got -5 \(MisconfigurationException",
         "trainer.accelerator=abacus": r"Expected `accelerator` that trainer accepts, but got 'abacus' \(ValueError",
-        "data.init_args.batch_size=-1": "Expected `batch_size` >= 1, but got -1.",
+        "data.init_args.batch_size=-1": "Expected `batch_size` to be an integer >= 1, but got -1.",
         "data.init_args.batch_size=many": "Expected a <class 'int'>",
     }.items(),
 )

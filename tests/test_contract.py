@@ -154,6 +154,10 @@ def fitted(rank, method, folder, batch_size, *further, ckpt_path=None, **argumen
     return {"weights": model.state_dict(), "scalars": scalars, "probe": probe, "rows": watch[3].rows}
 
 
+def in_float64(rank, method, folder, batch_size):
+    return fitted(rank, method, folder, batch_size, precision="64-true")
+
+
 def same(found, expected, **tolerance):
     for part in ("weights", "probe"):
         for name, value in expected[part].items():
@@ -165,23 +169,22 @@ def same(found, expected, **tolerance):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_one_and_two_processes_agree(method, tmp_path, two_processes):
-    alone = fitted(None, method, tmp_path / "one", 50)
+    # In float64: six steps in float32 amplify rounding to 7e-5 of a weight, where a maximum takes another winner.
+    alone = in_float64(None, method, tmp_path / "one", 50)
     assert {"train/loss", "val/loss", "train/bound_upper", "val/linear_probe_accuracy", "probe/alignment"} <= set(
         alone["scalars"]
     )
-    together = two_processes(fitted, method, tmp_path / "two", 25)
+    together = two_processes(in_float64, method, tmp_path / "two", 25)
     for found in together:
-        same(found, alone, rtol=1e-3, atol=1e-4)
-    for found, expected in zip(together[0]["rows"], alone["rows"], strict=True):
-        assert found["accuracy"] == pytest.approx(expected["accuracy"], abs=0.02)
+        same(found, alone, rtol=1e-6, atol=1e-7)
+    assert together[0]["rows"] == alone["rows"]
     arrays = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("geometry/**/*.csv")]
     assert arrays
     for path in arrays:
         one, two = (pd.read_csv(tmp_path / name / path) for name in ("one", "two"))
         if "log_spectrum" in path.name:  # those below 1e-6 are rounding: compare the singular values themselves
             one, two = one.apply(np.exp), two.apply(np.exp)
-        # rounding grows over the steps of training: seen up to 1.4e-3 of a small singular value
-        pd.testing.assert_frame_equal(one, two, rtol=3e-3, atol=1e-5, check_dtype=False)
+        pd.testing.assert_frame_equal(one, two, rtol=2e-6, atol=1e-7, check_dtype=False)  # written with 6 digits
 
 
 @pytest.mark.parametrize("method", METHODS)

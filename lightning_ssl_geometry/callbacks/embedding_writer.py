@@ -127,7 +127,7 @@ class EmbeddingWriter(L.Callback):
         whole = rows / f"{_NAME}.npz"
         n = write_sorted(rows, trainer.world_size, whole)
         if trainer.world_size > 1:
-            _check_each_sample_is_there(_loader(trainer), n, read=rows_read(rows, trainer.world_size))
+            _refuse_missing_samples(_loader(trainer), n, read=rows_read(rows, trainer.world_size))
         self.path = _moved(whole, rows.parent)
         print(f"The embeddings of {n} samples: {self.path}")
 
@@ -137,7 +137,7 @@ def _loader(trainer: L.Trainer) -> Any:
     return loaders[0] if isinstance(loaders, Sequence) and isinstance(loaders[0], DataLoader) else loaders
 
 
-def _check_each_sample_is_there(loader: Any, n: int, read: int) -> None:
+def _refuse_missing_samples(loader: Any, n: int, read: int) -> None:
     samples = getattr(loader, "dataset", None)
     if isinstance(samples, Sized) and n < min(read, len(samples)):
         raise ValueError(
