@@ -23,7 +23,7 @@ from lightning_ssl_geometry.functional.groups.fibers import (
     fiber_bundle,
     nearby_bases,
 )
-from lightning_ssl_geometry.methods.base import CONTRASTIVE_LOSS
+from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS
 from lightning_ssl_geometry.methods.classification import ACCURACY, CROSS_ENTROPY
 from lightning_ssl_geometry.papers import KELLER
 
@@ -53,6 +53,7 @@ FIBER_QUANTITIES = {
         section="probes",
     ),
     "accuracy": ACCURACY,
+    "batch_size": BATCH_SIZE,
 }
 
 
