@@ -33,6 +33,7 @@ from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.standings import differences_table, standings_table
 from lightning_ssl_geometry.report.table import Table
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
+from lightning_ssl_geometry.report.words import words
 
 _NONE = "\N{EN DASH}"
 _GRAVE = ("not a finite number", "This run failed", "Not drawn", "has two meanings")
@@ -118,6 +119,7 @@ def _contents(
     ) | {
         "notes": [(note, any(part in note for part in _GRAVE)) for note in [*notes, *drawings.lost]],
         "left_out": drawings.left_out,
+        "words": words(view),
         "readings": readings,
         "order": in_order(name for held in (drawn, readings) for name, each in held.items() if each),
         "headings": SECTIONS | ({"learning": "Loss"} if view.once else {}),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DASHES: dict[str, Dash] = {"train": "solid", "": "solid", "val": "dashed", "probe": "dashdot", "test": "dotted"}
 _LONGEST, _WIDTH = 4_000, 58  # letters of a remark, and of a line of notes
+_LAST = 1_000  # behind the sentences of a remark
 _VALUE = re.compile(r"\{(\w+)(?::\.(\d)f)?\}")  # {first:.0f}: nothing else is filled in
 
 
@@ -86,15 +87,26 @@ def floor_of(members: Iterable[Member]) -> float | None:
 
 
 def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
-    """Return the remarks on a figure, including which values are limited by the number of samples."""
-    said: dict[str, None] = {plan.remark: None}
+    """Return the remarks on a figure, including which values are limited by the number of samples.
+
+    A sentence that does not hold for all stages begins with those for which it holds.
+    """
+    said: dict[tuple[int, str], dict[str, None]] = {}  # place in the remark, sentence -> stages
     for stage in sorted(stages, key=stage_order):
         for member in plan.drawn:
-            found = (filled(view.runs[place], member, names.get(stage, "")) for place, names in member.names.items())
-            said |= dict.fromkeys(filter(None, found))
+            for place, names in member.names.items():
+                for at, sentence in enumerate(_sentences(filled(view.runs[place], member, names.get(stage, "")))):
+                    said.setdefault((at, sentence), {})[stage] = None
             caps = {cap_of(view.runs[place], names[stage]) for place, names in member.names.items() if stage in names}
-            said |= {f"In {stage}, {cap.in_words}": None for cap in caps if cap and cap.by_rows}
-    return printable(" ".join(filter(None, said)), _LONGEST)
+            said |= {(_LAST, f"In {stage}, {cap.in_words}"): {stage: None} for cap in caps if cap and cap.by_rows}
+    every = {stage for (at, _), named in said.items() if at < _LAST for stage in named}
+    told = [f"{', '.join(named)}: {sentence}" if at < _LAST and len(named) < len(every) else sentence
+            for (at, sentence), named in sorted(said.items(), key=lambda each: each[0][0])]  # fmt: skip
+    return printable(" ".join(filter(None, [plan.remark, *told])), _LONGEST)
+
+
+def _sentences(text: str) -> list[str]:
+    return [each for each in re.split(r"(?<=\.)\s+(?=[A-Z])", text) if each]
 
 
 def filled(run: Run, member: Member, name: str) -> str:

@@ -45,6 +45,16 @@ def test_a_figure_of_one_stage_says_its_stage_and_its_number_of_negatives(tmp_pa
         assert said in text[: text.index("negatives.") + 10]
 
 
+def test_a_sentence_that_differs_between_stages_names_them_and_a_shared_one_stands_once(tmp_path):
+    said = SIZE | {"remark": "{negatives} negatives. Compare none other."}
+    about = ABOUT | {f"bound_{key}": entry(key, key=key, label=key, **said) for key in ("loss", "upper")}
+    about = {f"{stage}__{name}": each for stage in ("train", "val", "probe") for name, each in about.items()}
+    run = declare(write_run(tmp_path, train=126, val=125, probe=125), **about)
+    text = report(run).text
+    assert "train: 126 negatives. val, probe: 125 negatives. Compare none other." in text
+    assert text.count("Compare none other") == 1
+
+
 def test_groups_have_chance_in_the_figure_of_each_accuracy(tmp_path):
     probes = Chart("probes", "Probes", "accuracy")
     folders = {}
