@@ -38,8 +38,8 @@ class Evaluation(RunCallback, ABC):
             title="Linear evaluation",
             text="One linear classifier, trained the same way on each kind of feature.",
             low="Near chance: classes are not linearly separable in these features.",
-            high="Classes are linearly separable; what training adds is the distance from the untrained network: "
-            "the same one before training.",
+            high="Classes are linearly separable. The difference from the untrained network, which is the same "
+            "network before training, is what training adds.",
             paper=SIMCLR,
             unit="accuracy",
             bounds=(0.0, 1.0),

@@ -161,8 +161,8 @@ class LossTerms(SampledEmbeddings):
     quantities: ClassVar[dict[str, Quantity]] = {
         "total": _term(
             title="Both terms of the loss",
-            text="The sum of the alignment and the uniformity term, which is InfoNCE. The positive pair is not in "
-            "its denominator unless it is told to be.",
+            text="The sum of the alignment and the uniformity term, which is InfoNCE. By default, its denominator "
+            "does not contain the positive pair.",
             low="Views agree and samples are spread; a representation that has collapsed to content can have a lower "
             "value than the true latents.",
             high="Views disagree, or samples coincide.",
@@ -178,10 +178,10 @@ class LossTerms(SampledEmbeddings):
         ),
         "uniform": _term(
             title="Uniformity term",
-            text="The mean over samples of the logarithm of a sum: that of the exponential similarities to the other "
-            "samples.",
+            text="For each sample, the exponentials of its similarities to all other samples are summed. This is the "
+            "mean of the logarithms of these sums.",
             low="Samples are spread.",
-            high="Samples coincide: for squared distances it is then the logarithm of the number of the others.",
+            high="Samples coincide: with squared distances, the value is then the logarithm of the number of other samples.",
             label="uniformity",
         ),
     }

@@ -61,8 +61,8 @@ class LossGap(SampledRows):
         ),
         "h_ssl": _loss(
             title="H-SSL's loss",
-            text="H-SSL's contrastive loss: images are not transformed, and those two fibers of each feature map are "
-            "compared to which the transformations would have led.",
+            text="H-SSL's contrastive loss. Images are not transformed. Instead, it compares two fibers of one "
+            "feature map, which correspond to the two transformations of A-SSL.",
             low="The fibers of a sample find each other among all samples.",
             high="Samples are not told apart.",
             where="Eq. 3",

@@ -61,14 +61,14 @@ class MeanCorrelationCoefficient(Diagnostic):
         ),
         "content": _correlation(
             title="MCC of content",
-            text="Mean absolute correlation between outputs and those of their matched latents that are content.",
+            text="Mean absolute correlation between the content latents and the outputs that are matched to them.",
             low="Outputs mix the content latents, or hold none of them.",
             high="Near 1: each of these latents has an output of its own.",
             label="content",
         ),
         "style": _correlation(
             title="MCC of style",
-            text="Mean absolute correlation between outputs and those of their matched latents that are style.",
+            text="Mean absolute correlation between the style latents and the outputs that are matched to them.",
             low="Outputs mix the style latents, or hold none of them.",
             high="Near 1: each of these latents has an output of its own.",
             label="style",
@@ -144,9 +144,8 @@ class TemperatureOrder(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "auc": _order(
             title="Order of the temperatures",
-            text="All pairs are formed of an output that holds content and one that holds style. This is the share "
-            "of pairs in which content has the lower temperature; equal temperatures count half. At 0.5 there is no "
-            "order.",
+            text="Of all pairs of a content output and a style output: the share in which the content output has the "
+            "lower temperature. A pair of equal temperatures counts half. Without any order, the value is 0.5.",
             low="0: style has the lower temperatures.",
             high="1: content has the lower temperatures, which is the order that keeps style.",
             where="Prop. 3",
