@@ -52,6 +52,8 @@ def copy_recipe(recipe: str, folder: Path) -> list[Path]:
     if recipe not in known:
         hint = did_you_mean(recipe, known) or " `ssl-geometry init` lists all recipes."
         raise ValueError(f"Expected `RECIPE` to be the name of a recipe, but got {recipe!r}.{hint}")
+    if folder.is_symlink() and not folder.exists():
+        raise ValueError(f"Expected `FOLDER` to be a new or empty folder, but the link {folder} leads nowhere.")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"Expected `FOLDER` to be a new or empty folder, but got the file {folder}.")
     if folder.is_dir() and any(folder.iterdir()):

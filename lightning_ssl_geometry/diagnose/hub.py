@@ -70,7 +70,7 @@ def pooled_by(network: nn.Module) -> Token:
 
 
 def _folder(name: str) -> tuple[Path, str]:
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return Path(name), ""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -89,9 +89,9 @@ def _folder(name: str) -> tuple[Path, str]:
 
 
 def _is_path(name: str) -> bool:
-    """Whether a text can only be a path: it is absolute, begins with a dot or a tilde, has two slashes, or exists."""
+    """Whether a text cannot be a name: empty, absolute, with a dot or tilde first, with two slashes, or one that exists."""
     path = Path(name)
-    return path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or path.exists()
+    return not name or path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or path.exists()
 
 
 def _no_folder(name: str) -> str:

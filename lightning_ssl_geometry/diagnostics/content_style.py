@@ -181,7 +181,8 @@ class LossTerms(SampledEmbeddings):
             text="For each sample, the exponentials of its similarities to all other samples are summed. This is the "
             "mean of the logarithms of these sums.",
             low="Samples are spread.",
-            high="Samples coincide: with squared distances, the value is then the logarithm of the number of other samples.",
+            high="Samples coincide: with squared distances, the value is then the logarithm of the number of "
+            "other samples.",
             label="uniformity",
         ),
     }

@@ -126,7 +126,8 @@ class NullSpaceFraction(Moments):
             title="Augmentations ignored",
             text="Share of the augmentation directions v = h2 - h1 in the null space of the projector.",
             low="Near 0: the projector sees all that augmentations do.",
-            high="Near 1: the projector ignores what augmentations do, so that the invariance term can be as low as possible.",
+            high="Near 1: the projector ignores what augmentations do, so that the invariance term can be as low as "
+            "possible.",
             where="Prop. 4.1",
             null="isotropic",
             invariances=("scale", "translation", "permutation"),

@@ -108,6 +108,7 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys, args, said):
     assert line.startswith("ssl-geometry: error: ")
     assert said in line
     assert [path.name for path in tmp_path.rglob("*")] == ["full", "mine.yaml"]
+
     assert (tmp_path / "full" / "mine.yaml").read_text() == "mine"
 
 
@@ -115,3 +116,11 @@ def test_a_package_without_recipes_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr("lightning_ssl_geometry.commands.init.__file__", str(tmp_path / "a" / "b" / "init.py"))
     with pytest.raises(ValueError, match=r"Expected the recipes in .*recipes, but there are none"):
         recipes()
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "gone")
+    with pytest.raises(ValueError, match=r"the link .*link leads nowhere"):
+        copy_recipe("simclr", link)
+    assert not (tmp_path / "gone").exists()

@@ -130,6 +130,7 @@ def test_what_is_not_in_the_cache_cannot_be_downloaded_here(cached, name):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("", "but there is no folder ''.$"),
         ("a/b/c d", "but there is no folder 'a/b/c d'.$"),
         ("./mien", "but there is no folder './mien'. Did you mean `mine`?$"),
         ("mine/config.json", "but 'mine/config.json' is a file.$"),
