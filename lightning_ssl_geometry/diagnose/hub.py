@@ -89,7 +89,7 @@ def _folder(name: str) -> tuple[Path, str]:
 
 
 def _is_path(name: str) -> bool:
-    """Whether a text cannot be a name: empty, absolute, with a dot or tilde first, with two slashes, or one that exists."""
+    """Whether a text is no name: it is empty, absolute, begins with a dot or a tilde, has two slashes, or exists."""
     path = Path(name)
     return not name or path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or path.exists()
 

@@ -61,8 +61,8 @@ class BYOLModule(SSLModule):
         "loss": replace(
             LOSS,
             text="Squared distance of the prediction from the target's embedding of the other view, both of length 1.",
-            low="Near 0: the online network predicts the target's embeddings, which is also possible if all embeddings are "
-            "equal (collapse).",
+            low="Near 0: the online network predicts the target's embeddings. If all embeddings are equal (collapse), "
+            "the value is 0, too.",
             high="Near 4, for two views: predictions and embeddings have nothing in common.",
             paper=BYOL,
         ),
