@@ -1,6 +1,14 @@
 """Compare diagnoses of several models on the same images."""
 
-__all__ = ["compare", "is_diagnosis", "similarity"]
+__all__ = [
+    "compare",
+    "data_in_words",
+    "data_of",
+    "is_diagnosis",
+    "refuse_different_data",
+    "refuse_too_few",
+    "similarity",
+]
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +25,7 @@ from lightning_ssl_geometry.report.files import attempt
 from lightning_ssl_geometry.report.records import read_info
 
 _FILE = "representations.npz"
+_SEEDED = "If the samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
 
 
 def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h") -> Path:
@@ -31,8 +40,7 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
         FileNotFoundError: If a folder has no `representations.npz`.
         ValueError: If there are fewer than two diagnoses, their data or samples differ, or one of them lacks `layer`.
     """
-    if len(diagnoses) < 2:
-        raise ValueError(f"Expected at least 2 models to compare, but got {len(diagnoses)}.")
+    refuse_too_few(diagnoses)
     values = similarity(diagnoses, layer)
     groups = {name: [folder] for name, folder in diagnoses.items()}
     return write_comparison(groups, output, title="Comparison of models", similarity=(list(diagnoses), values))
@@ -45,14 +53,9 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
     output. If the diagnoses cannot be compared, the errors of :func:`compare` are raised.
     """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
-    seen = {name: _data(Path(folder)) for name, folder in diagnoses.items()}
+    seen = {name: _seen(Path(folder)) for name, folder in diagnoses.items()}
     first, (index, _) = next(iter(found.items()))
-    for name, data in seen.items():
-        if data != seen[first]:
-            raise ValueError(
-                f"Expected diagnoses of the same data, but {first!r} is of {seen[first]}, {name!r} of {data}. If the "
-                "samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
-            )
+    refuse_different_data(seen, _SEEDED)
     for name, (other, _) in found.items():
         if not torch.equal(index, other):
             shared = len(np.intersect1d(index.numpy(), other.numpy()))
@@ -68,10 +71,35 @@ def is_diagnosis(folder: Path) -> bool:
     return (folder / _FILE).is_file() and _record(folder).get("kind") == "diagnosis"
 
 
-def _data(folder: Path) -> str:
-    held = _record(folder)
-    known = [f"{held[key]}" for key in ("data", "data_path", "image_shape", "views") if held.get(key)]
-    return ", ".join(known + ([f"checksum {held['checksum']}"] if held.get("checksum") else []))
+def data_in_words(held: Mapping[str, Any]) -> str:
+    """Return the data of a diagnosis in words, from the entries of its `run.json`."""
+    return ", ".join(f"{held[key]}" for key in ("data", "data_path", "image_shape", "views") if held.get(key))
+
+
+def data_of(folder: Path) -> str:
+    """Return the data of the diagnosis in a folder, in words."""
+    return data_in_words(_record(folder))
+
+
+def refuse_different_data(seen: Mapping[str, str], remedy: str) -> None:
+    """Raise a ValueError, which ends with `remedy`, if not all of these data are the same: name of a model -> data."""
+    first = next(iter(seen))
+    for name, data in seen.items():
+        if data != seen[first]:
+            raise ValueError(
+                f"Expected diagnoses of the same data, but {first!r} is of {seen[first]}, {name!r} of {data}. {remedy}"
+            )
+
+
+def refuse_too_few(models: Mapping[str, Any]) -> None:
+    """Raise a ValueError if there are fewer than two models."""
+    if len(models) < 2:
+        raise ValueError(f"Expected at least 2 models to compare, but got {len(models)}.")
+
+
+def _seen(folder: Path) -> str:
+    checksum = _record(folder).get("checksum")
+    return ", ".join(filter(None, [data_of(folder), f"checksum {checksum}" if checksum else ""]))
 
 
 def _record(folder: Path) -> dict[str, Any]:

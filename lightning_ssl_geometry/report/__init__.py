@@ -8,6 +8,7 @@ __all__ = [
     "Run",
     "Series",
     "comparison_figures",
+    "comparison_tables",
     "figures",
     "read_run",
     "remarks",
@@ -24,3 +25,4 @@ from lightning_ssl_geometry.report.model_card import write_card
 from lightning_ssl_geometry.report.page import comparison_figures, figures, write_comparison, write_report
 from lightning_ssl_geometry.report.records import Evaluation, Layers
 from lightning_ssl_geometry.report.run import Run, read_run
+from lightning_ssl_geometry.report.side_by_side import comparison_tables
