@@ -33,7 +33,7 @@ from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, named_source, source_name
 from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.diagnose_options import BATCH_SIZE, IMAGES, NETWORK, REST, Option
-from lightning_ssl_geometry.report import comparison_tables
+from lightning_ssl_geometry.report.side_by_side import comparison_tables
 from lightning_ssl_geometry.views import SimCLRViews
 
 _YAML = (".yaml", ".yml")

@@ -5,6 +5,7 @@ __all__ = [
     "data_in_words",
     "data_of",
     "is_diagnosis",
+    "layer_similarity",
     "refuse_different_data",
     "refuse_too_few",
     "similarity",
@@ -19,17 +20,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.cka import cka_or_nan
-from lightning_ssl_geometry.report import write_comparison
+from lightning_ssl_geometry.functional.cka import cka_between, cka_or_nan
+from lightning_ssl_geometry.report import LayerSimilarity, write_comparison
 from lightning_ssl_geometry.report.files import attempt
 from lightning_ssl_geometry.report.records import read_info
 
-_FILE = "representations.npz"
+_FILE, _NO_LAYERS = "representations.npz", ("index", "label")
 _SEEDED = "If the samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
 
 
 def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h") -> Path:
     """Write a page that compares the diagnostics of models and of their layers, and shows the CKA between models.
+
+    The page also has the CKA between each layer of the first model and each layer of each other model.
 
     Args:
         diagnoses: Name of a model -> folder of its diagnosis.
@@ -43,7 +46,10 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
     refuse_too_few(diagnoses)
     values = similarity(diagnoses, layer)
     groups = {name: [folder] for name, folder in diagnoses.items()}
-    return write_comparison(groups, output, title="Comparison of models", similarity=(list(diagnoses), values))
+    first, *others = diagnoses
+    layers = [layer_similarity(diagnoses, first, other) for other in others]
+    similar = (list(diagnoses), values)
+    return write_comparison(groups, output, title="Comparison of models", similarity=similar, layers=layers)
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
@@ -64,6 +70,26 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
                 f"{name!r} only {shared} are. Diagnose them on the same images."
             )
     return cka_or_nan([h for _, h in found.values()]).numpy()
+
+
+def layer_similarity(diagnoses: Mapping[str, str | Path], first: str, second: str) -> LayerSimilarity:
+    """Return the linear CKA between each layer of the model `first` and each layer of the model `second`.
+
+    The layers are those of `representations.npz`, in their order. One layer of `first` is in memory at a time.
+
+    Raises:
+        FileNotFoundError: If a folder has no `representations.npz`.
+        ValueError: If the two diagnoses have different numbers of samples.
+    """
+    rows, columns = (_layers(name, Path(diagnoses[name])) for name in (first, second))
+    ours = (_read(first, Path(diagnoses[first]), layer)[1] for layer in rows)
+    theirs = [_read(second, Path(diagnoses[second]), layer)[1] for layer in columns]
+    return LayerSimilarity(first, second, rows, columns, cka_between(ours, theirs).numpy())
+
+
+def _layers(name: str, folder: Path) -> list[str]:
+    with np.load(_file(name, folder)) as held:
+        return [key for key in held.files if key not in _NO_LAYERS]
 
 
 def is_diagnosis(folder: Path) -> bool:
@@ -109,13 +135,17 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:
-    path = folder / _FILE
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected a diagnosis of {name!r} in {folder}, but it has no {_FILE}.")
-    with np.load(path) as held:
+    with np.load(_file(name, folder)) as held:
         if layer not in held:
-            layers = ", ".join(key for key in held if key not in ("index", "label"))
+            layers = ", ".join(key for key in held if key not in _NO_LAYERS)
             raise ValueError(f"Expected `layer` {layer!r} in the diagnosis of {name!r}, but it has {layers}.")
         index, h = torch.from_numpy(held["index"]), torch.from_numpy(held[layer])
     order = index.argsort()
     return index[order], h[order]
+
+
+def _file(name: str, folder: Path) -> Path:
+    path = folder / _FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a diagnosis of {name!r} in {folder}, but it has no {_FILE}.")
+    return path

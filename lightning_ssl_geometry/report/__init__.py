@@ -3,12 +3,12 @@
 __all__ = [
     "Drawings",
     "Evaluation",
+    "LayerSimilarity",
     "Layers",
     "Readouts",
     "Run",
     "Series",
     "comparison_figures",
-    "comparison_tables",
     "figures",
     "read_run",
     "remarks",
@@ -18,6 +18,7 @@ __all__ = [
     "write_report",
 ]
 
+from lightning_ssl_geometry.report.cross import LayerSimilarity
 from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.headline import remarks, summary_table
 from lightning_ssl_geometry.report.logs import Readouts, Series
@@ -25,4 +26,3 @@ from lightning_ssl_geometry.report.model_card import write_card
 from lightning_ssl_geometry.report.page import comparison_figures, figures, write_comparison, write_report
 from lightning_ssl_geometry.report.records import Evaluation, Layers
 from lightning_ssl_geometry.report.run import Run, read_run
-from lightning_ssl_geometry.report.side_by_side import comparison_tables

@@ -1,6 +1,6 @@
 """The tables at the top of a comparison: the headline numbers of each group, and their differences with intervals."""
 
-__all__ = ["differences_table", "standings_table"]
+__all__ = ["differences_table", "standings_numbers", "standings_table"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -99,6 +99,23 @@ def standings_table(view: View) -> Table | None:
     header = ["", *(["Runs"] if before[0] else []), *(column.heading for column in columns)]
     colors = [group.color for group in view.groups]
     return Table(header, rows, remark=" ".join(said), look="layers", best=best, colors=colors)
+
+
+def standings_numbers(view: View) -> tuple[list[str], list[list[str | float | None]]]:
+    """Return the numbers of :func:`standings_table` without rounding, as a header and one row for each group.
+
+    Each number has two columns, its mean over the runs of a group and their standard deviation. None: no value.
+    """
+    columns = _columns(view)
+    header = ["group", "runs", *(name for each in columns for name in (each.title, f"{each.title}, deviation"))]
+    rows: list[list[str | float | None]] = []
+    for group in view.groups:
+        values = [list(column.values.get(group.name, {}).values()) for column in columns]
+        row: list[str | float | None] = [group.name, len(group.runs)]
+        for each in values:
+            row += [_mean(each) if each else None, float(np.std(each, ddof=1)) if len(each) > 1 else None]
+        rows.append(row)
+    return header, rows
 
 
 def differences_table(view: View) -> Table | None:

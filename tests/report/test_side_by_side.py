@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from pages import declare, entry, write_csv, write_info, write_log
 from rich.console import Console
 
-from lightning_ssl_geometry.report import comparison_tables
-from lightning_ssl_geometry.report.side_by_side import distinct
+from lightning_ssl_geometry.report.side_by_side import comparison_tables, distinct
 
 NUMBERS = {"rank": entry("Rank", of="Rank"), "acc": entry("Accuracy", of="Probe", percent=True, headline=True)}
 NUMBERS |= {"hidden": entry("Setting", of="Probe", key="hidden", shown=False)}
