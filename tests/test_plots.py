@@ -15,6 +15,7 @@ from lightning_ssl_geometry.plots import (
     Caption,
     Curve,
     Dot,
+    cross_matrix,
     curves,
     dots,
     matrix,
@@ -234,6 +235,29 @@ def test_a_matrix_has_names_and_numbers_where_there_is_room_and_values_faint_eno
     assert {"model 0", "1.00", "model 1"} & set(texts(large)) == {"model 0"}
 
 
+def test_a_matrix_between_two_lists_begins_at_the_lower_left_and_names_both():
+    values = np.array([[1.0, 0.25, np.nan], [0.5, 0.0, 0.75]])
+    figure = cross_matrix(["a", "b"], ["x", "y", "z"], values, ylabel="ours", xlabel="theirs", meaning="CKA")
+    axes, scale = figure.axes
+    assert {"a", "b", "x", "y", "z", "ours", "theirs", "1.00", "\N{EN DASH}"} <= set(texts(axes))
+    assert "CKA, from 0 to 1" in texts(scale)
+    first = axes.patches[0].get_bbox()
+    corner = axes.transAxes.inverted().transform(axes.transData.transform((first.x0, first.y0)))
+    assert corner.tolist() == [0, 0]
+    assert axes.bbox.width / 3 == pytest.approx(axes.bbox.height / 2)  # square cells
+    assert tips(figure) == ["a and x: 1", "a and y: 0.25", "b and x: 0.5", "b and y: 0", "b and z: 0.75"]
+    assert len({cell.get_linewidth() for cell in axes.patches}) == 1  # no cell is highlighted
+    figure.canvas.draw()
+    inside = figure.bbox
+    for text in axes.texts:
+        box = text.get_window_extent()
+        assert inside.x0 <= box.x0 <= box.x1 <= inside.x1 + 12
+        assert inside.y0 <= box.y0
+    deep = [f"network.blocks.{place}.mlp.fc2" for place in range(60)]
+    large = cross_matrix(deep, deep[:50], np.ones((60, 50)), ylabel="a", xlabel="b", meaning="CKA").axes[0]
+    assert 10 < sum("fc2" in text for text in texts(large)) < 80
+
+
 def test_maps_are_as_large_as_their_images_on_one_scale_even_to_the_eye_and_say_their_values():
     image, few, many = np.eye(8)[None], np.array([[[0.1, 0.4], [0.3, 0.2]]]), np.ones((1, 10, 10)) / 100
     figure = policy_maps([("learned", image, few), ("uniform", image, many)])
@@ -321,6 +345,10 @@ IMAGE, MAP, NAN = np.ones((8, 4, 4)), np.ones((8, 2, 2)), np.array([np.nan])
         (lambda: draw(line([-1.0]), log=True), "Expected `lines` with a finite positive value, but got none"),
         (lambda: trajectory(NAN, NAN, **ENDS), "Expected `points` with a finite value, but got none"),
         (lambda: dots([], xlabel="x"), "Expected `groups` with a finite value, but got none"),
+        (
+            lambda: cross_matrix(["a"], ["b"], IMAGE[0], ylabel="", xlabel="", meaning=""),
+            r"`values` of shape \(1, 1\) for 1 rows and 1 columns, but got \(4, 4\)",
+        ),
         (lambda: matrix(["a"], IMAGE[0], meaning=""), r"`values` of shape \(1, 1\) for 1 names, but got \(4, 4\)"),
         (lambda: policy_maps([("", IMAGE, MAP)], columns=0), "`columns` >= 1, but got 0"),
         (lambda: policy_maps([("", IMAGE[:0], MAP[:0])]), "`runs` with a sample in each, but got none"),

@@ -17,6 +17,7 @@ from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, keep_table, now, run_files
 from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.either_lightning import either
+from lightning_ssl_geometry.recording.logged import FigureTime, log_run, shows_figures
 from lightning_ssl_geometry.recording.run_files import RunFiles
 from lightning_ssl_geometry.recording.run_record import RunRecord, described, errors_warned
 
@@ -43,11 +44,13 @@ class RunReport(RunCallback):
         about: Further entries for `run.json`, such as {"checkpoint": "x.ckpt"}. They replace entries of the same name.
             Entries that are added to the attribute `about` during the run are written when it ends.
         figures: Send the page's figures to TensorBoardLogger and WandbLogger, and the vectors to wandb.
+        figures_share: The figures are sent after epochs of the training, too, as long as this takes at most this share
+            of the time of the fit. They are always sent after the first epoch and at the end. 0: only at the end.
 
     Raises:
-        ValueError: If `kind` is unknown, if the Trainer has no logger when the run starts, or if a Trainer that has
-            fitted one model gets another one without a checkpoint: in a fit any other one, in `Trainer.test` and
-            `Trainer.validate` one of another class.
+        ValueError: If `kind` is unknown, `figures_share` is negative, if the Trainer has no logger when the run starts,
+            or if a Trainer that has fitted one model gets another one without a checkpoint: in a fit any other one, in
+            `Trainer.test` and `Trainer.validate` one of another class.
     """
 
     turn: ClassVar[Turn] = Turn.REPORTS
@@ -59,6 +62,8 @@ class RunReport(RunCallback):
         kind: Kind = "fit",
         about: Mapping[str, str | int | float | None] | None = None,
         figures: bool = True,
+        *,
+        figures_share: float = 0.05,
     ) -> None:
         super().__init__()
         one_of(get_args(Kind), kind=kind)
@@ -67,6 +72,7 @@ class RunReport(RunCallback):
         self.kind = kind
         self.about = dict(about or {})
         self.figures = figures
+        self._time = FigureTime(figures_share)
         self._record: RunRecord | None = None
         self._ended = False
         self._from_step = 0
@@ -78,6 +84,7 @@ class RunReport(RunCallback):
         self._ended = False
         self._objective = Objective()
         self._from_step = trainer.global_step
+        self._time = FigureTime(self._time.share)
         put_in_order(trainer, self)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -97,6 +104,11 @@ class RunReport(RunCallback):
     ) -> None:
         super().on_train_batch_end(trainer, pl_module, outputs, batch=batch, batch_idx=batch_idx)
         self._objective.see(outputs, trainer.accumulate_grad_batches)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_train_epoch_start(trainer, pl_module)
+        if self.kind == "fit" and trainer.global_step > self._from_step:  # the logs of an epoch are whole now
+            self._send_figures(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_train_epoch_end(trainer, pl_module)
@@ -205,6 +217,17 @@ class RunReport(RunCallback):
         earlier = bool(record.files.resumed) or (trainer.ckpt_path is not None and record.has_results)
         if status == "finished" or self.kind != "fit" or trainer.global_step > 0 or earlier:
             record.show(trainer.loggers, max(trainer.global_step - 1, 0))
+
+    def _send_figures(self, trainer: L.Trainer) -> None:
+        folder = self._record.files.folder if self._record and self._record.has_results else None
+        wanted = self.figures and trainer.is_global_zero and folder is not None and shows_figures(trainer.loggers)
+        if not wanted or not self._time.allows():
+            return
+        assert folder is not None
+        with self._time.spending(), errors_warned("the figures to the loggers"):
+            for logger in trainer.loggers:
+                logger.save()
+            log_run(trainer.loggers, folder, trainer.global_step - 1, tables=False)
 
     def _add_to_page(self, trainer: L.Trainer) -> None:
         files = run_files(trainer)

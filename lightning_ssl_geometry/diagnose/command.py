@@ -14,17 +14,26 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_only
+from rich.console import Console
 from torch import nn
 
 from lightning_ssl_geometry.cli_errors.keys import of_parser
 from lightning_ssl_geometry.cli_messages import debugging, end, ending_in_one_line
 from lightning_ssl_geometry.data import ImageDataModule
-from lightning_ssl_geometry.diagnose.comparison import compare, is_diagnosis
+from lightning_ssl_geometry.diagnose.checked import checked
+from lightning_ssl_geometry.diagnose.comparison import (
+    compare,
+    data_of,
+    is_diagnosis,
+    refuse_different_data,
+    refuse_too_few,
+)
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
 from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, named_source, source_name
 from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.diagnose_options import BATCH_SIZE, IMAGES, NETWORK, REST, Option
+from lightning_ssl_geometry.report.side_by_side import comparison_tables
 from lightning_ssl_geometry.views import SimCLRViews
 
 _YAML = (".yaml", ".yml")
@@ -117,21 +126,29 @@ def _refuse_contradictions(options: Namespace) -> None:
 def _diagnose_one(options: Namespace, config: str) -> None:
     given = {name: options[name] for name in _fields()} | (named_source(options.what) if options.what else {})
     source = ModelSource(**given)
+    _ask(source, options)
     _diagnose(source, options.name or source.name, options, config=config)
 
 
-def _diagnose(source: ModelSource, name: str, options: Namespace, config: str) -> Path:
+def _ask(source: ModelSource, options: Namespace) -> None:
     if source.config is not None:
         ask(source.config, options.trust)
+
+
+def _prepared(source: ModelSource, options: Namespace) -> tuple[Loaded, LightningDataModule]:
     loaded = source.load(augment=options.views or SimCLRViews())
     trained_on = loaded.data if isinstance(loaded.data, ImageDataModule) else None
     if trained_on is not None:
         trained_on.prepare_data()
         trained_on.setup("test")
-    data = _data(loaded, trained_on, options)
+    return loaded, _data(loaded, trained_on, options)
+
+
+def _diagnose(source: ModelSource, name: str, options: Namespace, config: str) -> Path:
+    loaded, data = _prepared(source, options)
     normalization = loaded.normalization
-    if normalization is None and trained_on is not None:
-        normalization = tuple(trained_on.mean.tolist()), tuple(trained_on.std.tolist())
+    if normalization is None and isinstance(loaded.data, ImageDataModule):
+        normalization = tuple(loaded.data.mean.tolist()), tuple(loaded.data.std.tolist())
     if source.mean is None and not isinstance(data, ImageDataModule):
         normalization = None  # of its own, whatever that is
     return diagnose(
@@ -147,6 +164,7 @@ def _diagnose(source: ModelSource, name: str, options: Namespace, config: str) -
         devices=options.devices,
         precision=options.precision,
         progress=options.progress,
+        table=not options.compare,
     ).folder
 
 
@@ -194,9 +212,29 @@ def _compare(options: Namespace, config: str) -> None:
     named = dict(_named(each) for each in options.compare)
     if len(named) < len(options.compare):
         raise ValueError(f"Expected different names in --compare, but got {', '.join(options.compare)}.")
+    refuse_too_few(named)
+    seen = {name: _checked(name, what, options) for name, what in named.items()}
+    refuse_different_data(seen, "Give --image_size or --data, so that all models get the same images.")
     folders = {name: _diagnosed(name, what, options, config=config) for name, what in named.items()}
+    page = compare(folders, Path(options.output) / "comparison.html")
     if getattr(rank_zero_only, "rank", 0) == 0:
-        print(f"The page of the comparison: {compare(folders, Path(options.output) / 'comparison.html')}")
+        console = Console()
+        for table in comparison_tables({name: [folder] for name, folder in folders.items()}, console.width):
+            console.print(table)
+        print(f"The page of the comparison: {page}")
+
+
+def _checked(name: str, what: str, options: Namespace) -> str:
+    """Load a model, pass blank images through it, and return the data in words. The model is not kept."""
+    if is_diagnosis(Path(what)):
+        return data_of(Path(what))
+    try:
+        source = _source(what, options.pretrained)
+        _ask(source, options)
+        loaded, data = _prepared(source, options)
+        return checked(loaded.module, data)
+    except (ValueError, OSError, ImportError) as error:
+        raise ValueError(f"Model {name!r} of --compare: {error}") from error
 
 
 def _diagnosed(name: str, what: str, options: Namespace, config: str) -> Path:

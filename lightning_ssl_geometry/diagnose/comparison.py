@@ -1,6 +1,15 @@
 """Compare diagnoses of several models on the same images."""
 
-__all__ = ["compare", "is_diagnosis", "similarity"]
+__all__ = [
+    "compare",
+    "data_in_words",
+    "data_of",
+    "is_diagnosis",
+    "layer_similarity",
+    "refuse_different_data",
+    "refuse_too_few",
+    "similarity",
+]
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,16 +20,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.cka import cka_or_nan
-from lightning_ssl_geometry.report import write_comparison
+from lightning_ssl_geometry.functional.cka import cka_between, cka_or_nan
+from lightning_ssl_geometry.report import LayerSimilarity, write_comparison
 from lightning_ssl_geometry.report.files import attempt
 from lightning_ssl_geometry.report.records import read_info
 
-_FILE = "representations.npz"
+_FILE, _NO_LAYERS = "representations.npz", ("index", "label")
+_SEEDED = "If the samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
 
 
 def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h") -> Path:
     """Write a page that compares the diagnostics of models and of their layers, and shows the CKA between models.
+
+    The page also has the CKA between each layer of the first model and each layer of each other model.
 
     Args:
         diagnoses: Name of a model -> folder of its diagnosis.
@@ -31,11 +43,13 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
         FileNotFoundError: If a folder has no `representations.npz`.
         ValueError: If there are fewer than two diagnoses, their data or samples differ, or one of them lacks `layer`.
     """
-    if len(diagnoses) < 2:
-        raise ValueError(f"Expected at least 2 models to compare, but got {len(diagnoses)}.")
+    refuse_too_few(diagnoses)
     values = similarity(diagnoses, layer)
     groups = {name: [folder] for name, folder in diagnoses.items()}
-    return write_comparison(groups, output, title="Comparison of models", similarity=(list(diagnoses), values))
+    first, *others = diagnoses
+    layers = [layer_similarity(diagnoses, first, other) for other in others]
+    similar = (list(diagnoses), values)
+    return write_comparison(groups, output, title="Comparison of models", similarity=similar, layers=layers)
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
@@ -45,14 +59,9 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
     output. If the diagnoses cannot be compared, the errors of :func:`compare` are raised.
     """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
-    seen = {name: _data(Path(folder)) for name, folder in diagnoses.items()}
+    seen = {name: _seen(Path(folder)) for name, folder in diagnoses.items()}
     first, (index, _) = next(iter(found.items()))
-    for name, data in seen.items():
-        if data != seen[first]:
-            raise ValueError(
-                f"Expected diagnoses of the same data, but {first!r} is of {seen[first]}, {name!r} of {data}. If the "
-                "samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
-            )
+    refuse_different_data(seen, _SEEDED)
     for name, (other, _) in found.items():
         if not torch.equal(index, other):
             shared = len(np.intersect1d(index.numpy(), other.numpy()))
@@ -63,15 +72,60 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
     return cka_or_nan([h for _, h in found.values()]).numpy()
 
 
+def layer_similarity(diagnoses: Mapping[str, str | Path], first: str, second: str) -> LayerSimilarity:
+    """Return the linear CKA between each layer of the model `first` and each layer of the model `second`.
+
+    The layers are those of `representations.npz`, in their order. One layer of `first` is in memory at a time.
+
+    Raises:
+        FileNotFoundError: If a folder has no `representations.npz`.
+        ValueError: If the two diagnoses have different numbers of samples.
+    """
+    rows, columns = (_layers(name, Path(diagnoses[name])) for name in (first, second))
+    ours = (_read(first, Path(diagnoses[first]), layer)[1] for layer in rows)
+    theirs = [_read(second, Path(diagnoses[second]), layer)[1] for layer in columns]
+    return LayerSimilarity(first, second, rows, columns, cka_between(ours, theirs).numpy())
+
+
+def _layers(name: str, folder: Path) -> list[str]:
+    with np.load(_file(name, folder)) as held:
+        return [key for key in held.files if key not in _NO_LAYERS]
+
+
 def is_diagnosis(folder: Path) -> bool:
     """Whether a folder holds the diagnosis of a model, and not a training run."""
     return (folder / _FILE).is_file() and _record(folder).get("kind") == "diagnosis"
 
 
-def _data(folder: Path) -> str:
-    held = _record(folder)
-    known = [f"{held[key]}" for key in ("data", "data_path", "image_shape", "views") if held.get(key)]
-    return ", ".join(known + ([f"checksum {held['checksum']}"] if held.get("checksum") else []))
+def data_in_words(held: Mapping[str, Any]) -> str:
+    """Return the data of a diagnosis in words, from the entries of its `run.json`."""
+    return ", ".join(f"{held[key]}" for key in ("data", "data_path", "image_shape", "views") if held.get(key))
+
+
+def data_of(folder: Path) -> str:
+    """Return the data of the diagnosis in a folder, in words."""
+    return data_in_words(_record(folder))
+
+
+def refuse_different_data(seen: Mapping[str, str], remedy: str) -> None:
+    """Raise a ValueError, which ends with `remedy`, if not all of these data are the same: name of a model -> data."""
+    first = next(iter(seen))
+    for name, data in seen.items():
+        if data != seen[first]:
+            raise ValueError(
+                f"Expected diagnoses of the same data, but {first!r} is of {seen[first]}, {name!r} of {data}. {remedy}"
+            )
+
+
+def refuse_too_few(models: Mapping[str, Any]) -> None:
+    """Raise a ValueError if there are fewer than two models."""
+    if len(models) < 2:
+        raise ValueError(f"Expected at least 2 models to compare, but got {len(models)}.")
+
+
+def _seen(folder: Path) -> str:
+    checksum = _record(folder).get("checksum")
+    return ", ".join(filter(None, [data_of(folder), f"checksum {checksum}" if checksum else ""]))
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -81,13 +135,17 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:
-    path = folder / _FILE
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected a diagnosis of {name!r} in {folder}, but it has no {_FILE}.")
-    with np.load(path) as held:
+    with np.load(_file(name, folder)) as held:
         if layer not in held:
-            layers = ", ".join(key for key in held if key not in ("index", "label"))
+            layers = ", ".join(key for key in held if key not in _NO_LAYERS)
             raise ValueError(f"Expected `layer` {layer!r} in the diagnosis of {name!r}, but it has {layers}.")
         index, h = torch.from_numpy(held["index"]), torch.from_numpy(held[layer])
     order = index.argsort()
     return index[order], h[order]
+
+
+def _file(name: str, folder: Path) -> Path:
+    path = folder / _FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a diagnosis of {name!r} in {folder}, but it has no {_FILE}.")
+    return path

@@ -21,7 +21,7 @@ from lightning_ssl_geometry.callbacks.run_callback import RunCallback, run_files
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
-from lightning_ssl_geometry.diagnose.given import DiagnosisData, datamodule_of, folder_of_images
+from lightning_ssl_geometry.diagnose.given import DiagnosisData, datamodule_of, folder_of_images, place_and_views
 from lightning_ssl_geometry.diagnose.observed import diagnosis_monitor
 from lightning_ssl_geometry.diagnose.samples import Normalization, Reading, Samples, in_words
 from lightning_ssl_geometry.methods.base import SSLModule
@@ -47,6 +47,7 @@ def diagnose(
     devices: int = 1,
     precision: str = "32-true",
     progress: bool = True,
+    table: bool = True,
 ) -> Run:
     """Run diagnostics on a network, without changing it, and write a page with the results.
 
@@ -88,6 +89,7 @@ def diagnose(
         devices: Argument of Lightning's Trainer.
         precision: Argument of Lightning's Trainer.
         progress: Whether to show a progress bar.
+        table: Whether to print the numbers as a table.
 
     Returns:
         The run. In a notebook it shows its page, and `figure` and `to_frame` return its figures and numbers. It can be
@@ -127,7 +129,8 @@ def diagnose(
             callbacks = [monitor, *_layers(projector, linear_evaluation)]
         logger = CSVLogger(output, name or type(model).__name__)
         record = _about(given) | dict(about or {}) | ({"model": name} if name else {})
-        report = RunReport(kind="diagnosis", about={key: value for key, value in record.items() if value is not None})
+        known = {key: value for key, value in record.items() if value is not None}
+        report = RunReport(table=table, kind="diagnosis", about=known)
         trainer = L.Trainer(
             accelerator=accelerator,
             devices=devices,
@@ -242,13 +245,10 @@ def _about(data: LightningDataModule) -> dict[str, Any]:
     found: dict[str, Any] = {"samples": _size(data)}
     if isinstance(data, Samples):
         return found | data.about
-    if root := getattr(data, "root", None):
-        found["data_path"] = str(Path(root).resolve())
     if isinstance(data, ImageDataModule):
-        moments = in_words((data.mean.tolist(), data.std.tolist()))
-        found |= {"normalization": moments, "views": repr(data.views)}
-        found["image_shape"] = " x ".join(map(str, data.image_shape))
-    return found
+        found["normalization"] = in_words((data.mean.tolist(), data.std.tolist()))
+    shape = data.image_shape if isinstance(data, ImageDataModule) else None
+    return found | place_and_views(data, shape)
 
 
 def _size(data: LightningDataModule) -> int | None:

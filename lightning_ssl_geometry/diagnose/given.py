@@ -1,6 +1,6 @@
 """Turn the argument `data` of :func:`diagnose` into a DataModule."""
 
-__all__ = ["DiagnosisData", "datamodule_of", "folder_of_images"]
+__all__ = ["DiagnosisData", "datamodule_of", "folder_of_images", "place_and_views"]
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
 from lightning_ssl_geometry.checks import integer
-from lightning_ssl_geometry.data import ImageFolderDataModule
+from lightning_ssl_geometry.data import ImageDataModule, ImageFolderDataModule
 from lightning_ssl_geometry.data.folder import common_size
 from lightning_ssl_geometry.diagnose.samples import Reading, Samples
 from lightning_ssl_geometry.either_lightning import package_of
@@ -72,6 +72,15 @@ def folder_of_images(
         test_fraction=1.0,
         cache=str(Path(cache) / place),
     )
+
+
+def place_and_views(data: LightningDataModule, image_shape: Sequence[int] | None) -> dict[str, str]:
+    """Return entries for `run.json`: the path of the data and, of an ImageDataModule, the images' shape and views."""
+    root = getattr(data, "root", None)
+    found = {"data_path": str(Path(root).resolve())} if root else {}
+    if isinstance(data, ImageDataModule) and image_shape is not None:
+        found |= {"views": repr(data.views), "image_shape": " x ".join(map(str, image_shape))}
+    return found
 
 
 def _refusal(data: Any) -> str:

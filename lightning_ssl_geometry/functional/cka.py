@@ -13,9 +13,9 @@ Gram matrices :math:`K = a a^T` and :math:`L = b b^T`:
 where the tilde sets the diagonal to 0.
 """
 
-__all__ = ["cka_matrix", "cka_or_nan", "linear_cka"]
+__all__ = ["cka_between", "cka_matrix", "cka_or_nan", "linear_cka"]
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -76,12 +76,44 @@ def cka_or_nan(h: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
     >>> cka_or_nan([torch.eye(3), torch.ones(3, 2)]).tolist()
     [[1.0, nan], [nan, nan]]
     """
-    layers = _same_samples(h, unbiased)
-    centred = [_zero_mean(layer) for layer in layers]
-    length = [_hsic(each, each, unbiased) for each in centred]
-    known = [(layer != layer[0]).any() & (own > 0) for layer, own in zip(layers, length, strict=True)]
-    length = [own.where(is_known, torch.nan).sqrt() for own, is_known in zip(length, known, strict=True)]
-    return _similarities(centred, length, unbiased)
+    found = [_centred(layer, unbiased) for layer in _same_samples(h, unbiased)]
+    return _similarities([layer for layer, _ in found], [length for _, length in found], unbiased)
+
+
+def cka_between(a: Iterable[Tensor], b: Sequence[Tensor], *, unbiased: bool = False) -> Tensor:
+    """Compute :func:`linear_cka` between each layer of one network and each layer of another one.
+
+    The result is a matrix (L_a, L_b) in float64. A representation that has equal rows, or is not finite, gets NaN, as
+    in :func:`cka_or_nan`. Memory: one representation of `a` at a time, and all of `b`, in float64.
+
+    Args:
+        a: L_a representations (n, D_l) of n samples, or an iterator over them.
+        b: L_b representations (n, D_l) of the same samples in the same order.
+        unbiased: Use the unbiased estimator HSIC_1, which needs n >= 4.
+
+    Raises:
+        ValueError: If `a` or `b` is empty, a shape is not (n, D), or n differs or is too small.
+
+    >>> x = torch.eye(3)
+    >>> cka_between([x, x + 1, torch.ones(3, 2)], [2 * x]).squeeze(1).tolist()
+    [1.0, 1.0, nan]
+    """
+    columns = [_centred(layer, unbiased) for layer in _same_samples(b, unbiased, "b")]
+    rows = []
+    for place, layer in enumerate(a):
+        if len(_rows(f"a[{place}]", layer, unbiased)) != len(b[0]):
+            raise ValueError(f"Expected `a` and `b` of the same samples, but got {len(layer)} and {len(b[0])} rows.")
+        own, length = _centred(layer, unbiased)
+        rows.append(torch.stack([_hsic(own, other, unbiased) / (length * each) for other, each in columns]))
+    if not rows:
+        raise ValueError("Expected `a` to hold at least 1 representation, but got none.")
+    return torch.stack(rows)
+
+
+def _centred(layer: Tensor, unbiased: bool) -> tuple[Tensor, Tensor]:
+    centred = _zero_mean(layer)
+    own = _hsic(centred, centred, unbiased)
+    return centred, own.where((layer != layer[0]).any() & (own > 0), torch.nan).sqrt()
 
 
 def _similarities(h: list[Tensor], length: list[Tensor], unbiased: bool) -> Tensor:
@@ -104,12 +136,12 @@ def _hsic(a: Tensor, b: Tensor, unbiased: bool) -> Tensor:
     return trace - square_a @ square_b + rest
 
 
-def _same_samples(h: Sequence[Tensor], unbiased: bool) -> list[Tensor]:
+def _same_samples(h: Sequence[Tensor], unbiased: bool, name: str = "h") -> list[Tensor]:
     if not len(h):
-        raise ValueError("Expected `h` to hold at least 1 representation, but got none.")
-    layers = [_rows(f"h[{place}]", each, unbiased) for place, each in enumerate(h)]
+        raise ValueError(f"Expected `{name}` to hold at least 1 representation, but got none.")
+    layers = [_rows(f"{name}[{place}]", each, unbiased) for place, each in enumerate(h)]
     if len(lengths := {len(layer) for layer in layers}) > 1:
-        raise ValueError(f"Expected `h` of the same samples, but got {sorted(lengths)} rows.")
+        raise ValueError(f"Expected `{name}` of the same samples, but got {sorted(lengths)} rows.")
     return layers
 
 

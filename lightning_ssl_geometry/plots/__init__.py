@@ -11,6 +11,7 @@ __all__ = [
     "Curve",
     "Dash",
     "Dot",
+    "cross_matrix",
     "curves",
     "dots",
     "matrix",
@@ -26,6 +27,6 @@ from lightning_ssl_geometry.plots.dot import Dot, dots
 from lightning_ssl_geometry.plots.embedding import overlay, scatter
 from lightning_ssl_geometry.plots.line import Curve, curves
 from lightning_ssl_geometry.plots.maps import policy_maps
-from lightning_ssl_geometry.plots.matrix import matrix
+from lightning_ssl_geometry.plots.matrix import cross_matrix, matrix
 from lightning_ssl_geometry.plots.path import trajectory
 from lightning_ssl_geometry.plots.style import COLORS, RAMP, Dash, ramp

@@ -1,6 +1,6 @@
 """Heat maps of a matrix, such as similarities between models."""
 
-__all__ = ["matrix"]
+__all__ = ["cross_matrix", "matrix"]
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lightning_ssl_geometry.plots.canvas import Caption, arrange, canvas, put, put_tips, shortened, write
-from lightning_ssl_geometry.plots.style import COLORS, WIDTH, Floats
+from lightning_ssl_geometry.plots.style import COLORS, TEXT, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _FOOT, _LARGEST, _ROOM, _NUMBER = 28.0, 52.0, 25.0, 20.0  # in pixels; a value needs that room
+_LETTER, _LINE, _TALLEST = 0.6, 13.0, 420.0  # mean width in heights of the text; pixels
+_NAME = 0.25 * WIDTH  # of a layer
 _NO_CAPTION = Caption()
 
 
@@ -53,6 +55,65 @@ def matrix(
     put(scale, axes.bbox.x0, figure.bbox.height - axes.bbox.y0 + 12, wide=76, tall=8)
     _scale(scale, meaning, limits)
     return figure
+
+
+def cross_matrix(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Floats,
+    *,
+    ylabel: str,
+    xlabel: str,
+    meaning: str,
+    limits: tuple[float, float] = (0.0, 1.0),
+) -> "Figure":
+    """Draw a matrix between two lists of names as coloured cells. The first row and column meet at the lower left.
+
+    Args:
+        rows: Names of the rows, from bottom to top. Where there is little space, only some of them are written.
+        columns: Names of the columns, from left to right.
+        values: A matrix with a row and a column for each name. A value that is not finite is an empty cell. If there
+            are no names, or the matrix has another shape, a ValueError is raised.
+        ylabel: What the rows are.
+        xlabel: What the columns are.
+        meaning: Name of the values, beside the colour scale.
+        limits: Values at both ends of the colour scale.
+    """
+    shape = (len(rows), len(columns))
+    if not all(shape) or values.shape != shape:
+        raise ValueError(
+            f"Expected `values` of shape {shape} for {shape[0]} rows and {shape[1]} columns, but got {values.shape}."
+        )
+    figure, (axes, scale) = canvas(2, bare=True)
+    axes.set(xlim=(0, shape[1]), ylim=(0, shape[0]))
+    _shade(axes, values, limits)
+    aside, below = (_LETTER * TEXT * max(len(shortened(name, _NAME)) for name in each) for each in (rows, columns))
+    left = aside + 12
+    cell = min(_LARGEST, (WIDTH - left - 2) / shape[1], _TALLEST / shape[0])
+    size = {"most": cell * shape[1], "tall": cell * shape[0]}
+    arrange(figure, [axes], _NO_CAPTION, left=left, right=2, foot=below + 2 * _LINE + _FOOT, **size)
+    every = max(1, int(np.ceil(_LINE / cell)))
+    _name(axes, rows, columns, every)
+    if cell >= _ROOM:
+        _write_values(axes, values)
+    _tips(axes, rows, values, cell=cell, columns=columns)
+    write(axes, shortened(ylabel, WIDTH), (0, 1), offset=(-axes.bbox.x0, 16), color=COLORS["muted"], ha="left")
+    write(axes, shortened(xlabel, WIDTH), (0, 0), offset=(0, -below - 16), color=COLORS["muted"], ha="left")
+    put(scale, axes.bbox.x0, figure.bbox.height - axes.bbox.y0 + below + 2 * _LINE + 4, wide=76, tall=8)
+    _scale(scale, meaning, limits)
+    return figure
+
+
+def _name(axes: "Axes", rows: Sequence[str], columns: Sequence[str], every: int) -> None:
+    for place in range(0, len(rows), every):
+        text = shortened(rows[place], _NAME)
+        at = (0.0, place + 0.5)
+        write(axes, text, at, offset=(-6, 0), color=COLORS["ink"], coords=("axes fraction", "data"))
+    for place in range(0, len(columns), every):
+        text = shortened(columns[place], _NAME)
+        axes.annotate(text, (place + 0.5, 0), (0, -6), xycoords=("data", "axes fraction"), textcoords="offset points",
+                      rotation=90, ha="center", va="top", fontsize=TEXT, color=COLORS["ink"], parse_math=False,
+                      annotation_clip=False)  # fmt: skip
 
 
 def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
@@ -98,9 +159,11 @@ def _write_values(axes: "Axes", values: Floats) -> None:
         )
 
 
-def _tips(axes: "Axes", names: Sequence[str], values: Floats, cell: float) -> None:
-    found = np.argwhere(np.isfinite(values))
-    texts = [f"{names[row]} and {names[column]}: {values[row, column]:.4g}" for row, column in found]
+def _tips(
+    axes: "Axes", names: Sequence[str], values: Floats, cell: float, columns: Sequence[str] | None = None
+) -> None:
+    found, across = np.argwhere(np.isfinite(values)), names if columns is None else columns
+    texts = [f"{names[row]} and {across[column]}: {values[row, column]:.4g}" for row, column in found]
     y, x = found.T.astype(np.float64) + 0.5
     put_tips(axes, x, y, texts=texts, marker="s", size=cell)
 

@@ -1,8 +1,10 @@
 """Send vectors as histograms, and figures as images, to TensorBoardLogger and WandbLogger."""
 
-__all__ = ["log_array", "log_run"]
+__all__ = ["FigureTime", "log_array", "log_comparison", "log_run", "shows_figures"]
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ import numpy as np
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from numpy.typing import NDArray
 
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.either_lightning import either
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
     If `name` ends in "histogram", the vector is itself a histogram. Its K entries are the fractions in K bins of equal
     width over [0, 2].
     """
-    if not any(map(_shows, loggers)):
+    if not shows_figures(loggers):
         return
     counts, edges = _as_histogram(values) if name.endswith("histogram") else _histogram(values)
     if not len(counts):
@@ -43,33 +46,113 @@ def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[n
             logger.log_metrics({name: histogram}, step=step)  # type: ignore[dict-item]  # passed on to wandb as it is
 
 
-def log_run(loggers: Sequence[Logger], run: "Run | Path", step: int, *, drawings: "Drawings | None" = None) -> None:
-    """Log the figures of a run's report as images `figures/{name}`, and the run's vectors as tables.
+def log_run(
+    loggers: Sequence[Logger],
+    run: "Run | Path",
+    step: int,
+    *,
+    drawings: "Drawings | None" = None,
+    tables: bool = True,
+) -> None:
+    """Log the figures of a run's report as images `geometry/{section}/{name}`, and the run's vectors as tables.
 
-    Only wandb gets tables. The table `geometry/{stage}/{name}` has the columns of the CSV file of that name.
+    TensorBoard and wandb group images by these names. wandb gets all figures in one row, so that a slider moves over
+    them together. Only wandb gets tables. The table `geometry/{stage}/{name}` has the columns of the CSV file of that
+    name.
 
     Args:
         loggers: Loggers of any kind. Only TensorBoardLogger and WandbLogger get figures.
         run: A run from `read_run`, or its folder. A ValueError is raised if the folder holds no run.
         step: Step to log.
         drawings: Cache of the figures, so that each is drawn once.
+        tables: Whether wandb gets the tables, which hold the whole history.
     """
-    from lightning_ssl_geometry.report import figures, read_run
+    from lightning_ssl_geometry.report import read_run
+    from lightning_ssl_geometry.report.page import figures_by_section
 
     able = [logger for logger in loggers if _shows(logger)]
     if not able:
         return
     read = read_run(run) if isinstance(run, Path) else run
-    for name, figure in figures(read, drawings=drawings).items():
-        image = _pixels(figure)
-        for logger in able:
-            if isinstance(logger, either(TensorBoardLogger)):
-                logger.experiment.add_image(f"figures/{name}", image, step, dataformats="HWC")
-            elif isinstance(logger, either(WandbLogger)):
-                logger.log_image(f"figures/{name}", [image], step)
+    found = figures_by_section(read, drawings=drawings)
+    _log_images(able, {f"geometry/{name}": _pixels(figure) for name, figure in found.items()}, step)
+    for logger in able:
+        if tables and isinstance(logger, either(WandbLogger)):
+            _tables(logger, read, step)
+
+
+def log_comparison(loggers: Sequence[Logger], groups: Mapping[str, Sequence[str | Path]], step: int = 0) -> None:
+    """Log the figures that compare groups of runs as images, and to wandb the table of their headline numbers.
+
+    The images are `comparison/{name}`. The table `comparison/numbers` has a row for each group, and for each number
+    the mean over the group's runs and their standard deviation, which is missing for a single run.
+
+    Args:
+        loggers: Loggers of any kind. Only TensorBoardLogger and WandbLogger get something.
+        groups: Maps the name of a group to the folders of its runs.
+        step: Step to log.
+
+    Raises:
+        FileNotFoundError: If a run does not exist.
+        ValueError: If there is no group, a group has no run, or a folder is not that of a run.
+    """
+    from lightning_ssl_geometry.report.page import comparison_figures, comparison_numbers
+
+    able = [logger for logger in loggers if _shows(logger)]
+    if not able:
+        return
+    columns, rows = comparison_numbers(groups)
+    images = {f"comparison/{name}": _pixels(figure) for name, figure in comparison_figures(groups).items()}
+    _log_images(able, images, step)
     for logger in able:
         if isinstance(logger, either(WandbLogger)):
-            _tables(logger, read, step)
+            logger.log_table("comparison/numbers", columns, rows, step=step)
+
+
+def shows_figures(loggers: Sequence[Logger]) -> bool:
+    """Whether one of the loggers takes images: TensorBoardLogger or WandbLogger."""
+    return any(map(_shows, loggers))
+
+
+class FigureTime:
+    """Limits the time for figures during a fit to a share of the fit's time.
+
+    Args:
+        share: The share, >= 0. A ValueError is raised if it is negative or NaN.
+
+    >>> FigureTime(0.0).allows()
+    False
+    """
+
+    def __init__(self, share: float) -> None:
+        at_least(0, figures_share=share)
+        self.share = share
+        self._begun = time.monotonic()
+        self._spent = self._last = 0.0
+
+    def allows(self) -> bool:
+        """Whether there is time to draw the figures once more, if this takes as long as it took before."""
+        return self.share > 0 and self._spent + self._last <= self.share * (time.monotonic() - self._begun)
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Count the time of the block."""
+        begun = time.monotonic()
+        yield
+        self._last = time.monotonic() - begun
+        self._spent += self._last
+
+
+def _log_images(loggers: Sequence[Logger], images: Mapping[str, NDArray[np.uint8]], step: int) -> None:
+    for logger in loggers:
+        if isinstance(logger, either(TensorBoardLogger)):
+            for name, image in images.items():
+                logger.experiment.add_image(name, image, step, dataformats="HWC")
+        elif isinstance(logger, either(WandbLogger)):
+            import wandb
+
+            row = {name: wandb.Image(image) for name, image in images.items()}
+            logger.log_metrics(row, step=step)  # type: ignore[arg-type]  # passed on to wandb as it is
 
 
 def _shows(logger: Logger) -> bool:

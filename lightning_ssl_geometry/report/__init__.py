@@ -3,6 +3,7 @@
 __all__ = [
     "Drawings",
     "Evaluation",
+    "LayerSimilarity",
     "Layers",
     "Readouts",
     "Run",
@@ -17,6 +18,7 @@ __all__ = [
     "write_report",
 ]
 
+from lightning_ssl_geometry.report.cross import LayerSimilarity
 from lightning_ssl_geometry.report.drawn import Drawings
 from lightning_ssl_geometry.report.headline import remarks, summary_table
 from lightning_ssl_geometry.report.logs import Readouts, Series

@@ -6,7 +6,7 @@ __all__ = [
     "evaluation_groups",
     "evaluation_panel",
     "feature_name",
-    "guessed",
+    "guess",
     "is_chosen",
     "shown_accuracy",
     "sizes",
@@ -109,13 +109,14 @@ def sizes(run: Run) -> str:
     said += [f"dimensions: {', '.join(dims)}"] if dims else []
     splits = dict.fromkeys(row.details["split"] for row in run.evaluations if "split" in row.details)
     on = f"Accuracy on the split {' and '.join(splits)}" if splits else "Accuracy; the split was not recorded"
-    return f"{'; '.join([on, *said, *filter(None, [guessed(run)])])}."
+    said += [f"{known[0]} {percent(known[1])}"] if (known := guess(run)) else []
+    return f"{'; '.join([on, *said])}."
 
 
-def guessed(run: Run) -> str:
-    """Return how often a guess among the classes of a run's data is right, in words, or "" if they are unknown."""
+def guess(run: Run) -> tuple[str, float] | None:
+    """Return what a guess among the classes of a run's data is, and how often it is right. None if unknown."""
     classes = run.info.get("classes")
-    return f"a guess among {classes} classes {percent(1 / classes)}" if isinstance(classes, int) and classes > 1 else ""
+    return (f"a guess among {classes} classes", 1 / classes) if isinstance(classes, int) and classes > 1 else None
 
 
 def _of_one(run: Run) -> dict[str, list[Dot]]:

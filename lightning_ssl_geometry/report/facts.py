@@ -1,14 +1,24 @@
 """The line under a page's title: model, data, length and date of a run."""
 
-__all__ = ["different_data", "facts", "shared_facts", "weights"]
+__all__ = ["different_data", "facts", "lengths", "shared_facts", "weights"]
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.groups import Group
+from lightning_ssl_geometry.report.logs import Readouts, Series
 from lightning_ssl_geometry.report.numbers import duration, moment, seconds_between
 from lightning_ssl_geometry.report.run import Run
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many runs each group has, and how long they were trained."""
+
+    said: Sequence[str]  # such as "3 seeds, 20 epochs"; "" for a single diagnosis
+    differ: bool  # the groups were trained for different numbers of epochs or steps
 
 
 def facts(run: Run) -> list[str]:
@@ -30,6 +40,21 @@ def shared_facts(runs: Sequence[Run]) -> list[str]:
     return [fact for each in (data, samples) if len(each) == 1 for fact in each if fact]
 
 
+def lengths(groups: Sequence[Group]) -> Lengths:
+    """Return how many runs each group has, and how long they were trained.
+
+    Steps are named where no epoch was finished, or where the runs' epochs differ in length.
+    """
+    found = [[_epochs_and_steps(run) for run in group.runs if not run.is_diagnosis] for group in groups]
+    by_steps = len({steps / epochs if epochs else 0 for each in found for epochs, steps in each}) > 1
+    said = []
+    for group, each in zip(groups, found, strict=True):
+        epochs, steps = ([length[place] for length in each] for place in (0, 1))
+        parts = [_runs(group), _span(epochs, "epochs"), _span(steps, "steps") if by_steps or not any(epochs) else ""]
+        said.append(", ".join(filter(None, parts)))
+    return Lengths(said, differ=len({tuple(sorted(set(each))) for each in found if each}) > 1)
+
+
 def different_data(runs: Sequence[tuple[Group, Run]]) -> str:
     """Return a sentence on which run used which data, or "" if all used the same."""
     seen: dict[str, dict[str, None]] = {}
@@ -38,6 +63,28 @@ def different_data(runs: Sequence[tuple[Group, Run]]) -> str:
         seen.setdefault(_data(run) or "data that were not recorded", {})[plain(named, 40)] = None
     listed = "; ".join(f"{' and '.join(names)} on {plain(data, 200)}" for data, names in seen.items())
     return f"On different data: {listed}." if len(seen) > 1 else ""
+
+
+def _epochs_and_steps(run: Run) -> tuple[int, int]:
+    held = [run.info.get(unit) for unit in ("epochs", "steps")]
+    if run.info.get("status") == "finished" and all(isinstance(value, int) for value in held):
+        return held[0], held[1]  # type: ignore[return-value]
+    logs: list[Series | Readouts] = [*run.scalars.values(), *run.arrays.values()]
+    done = max((float(log.done.max(initial=0)) for log in logs), default=0.0)
+    return round(done / run.steps_per_epoch) if run.steps_per_epoch else 0, round(done)
+
+
+def _runs(group: Group) -> str:
+    seeds = {seed for run in group.runs if isinstance(seed := run.info.get("seed"), int)}
+    count = len(group.runs)
+    return f"{count} {'seeds' if len(seeds) == count else 'runs'}" if count > 1 else ""
+
+
+def _span(values: Sequence[int], unit: str) -> str:
+    low, high = min(values, default=0), max(values, default=0)
+    if not high:
+        return ""
+    return f"{low:,} to {high:,} {unit}" if low < high else f"{high:,} {unit.removesuffix('s') if high == 1 else unit}"
 
 
 def _trained(run: Run) -> list[str]:

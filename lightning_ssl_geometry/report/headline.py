@@ -1,6 +1,6 @@
 """The most important numbers of a run, for the page and the terminal."""
 
-__all__ = ["Tile", "bound", "headline", "null_beside", "remarks", "summary_table"]
+__all__ = ["Tile", "bound", "headline", "null_beside", "null_value", "remarks", "summary_table"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_ssl_geometry.quantity import SECTIONS
-from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, guessed, is_chosen, shown_accuracy
+from lightning_ssl_geometry.report.evaluation import evaluation_groups, feature_name, guess, is_chosen, shown_accuracy
 from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.members import Member, members, series_of, sibling
@@ -149,13 +149,22 @@ def _tile(run: Run, member: Member) -> Tile | None:
 
 
 def null_beside(run: Run, member: Member, name: str, show: Callable[[float], str]) -> str:
-    """Return the name and value that a quantity has for data without structure, or "" if the run did not log them."""
+    """Return the name and value that a quantity has for data without structure, or "" if they are unknown."""
+    found = null_value(run, member, name)
+    return "" if found is None else f"{found[0]} {show(found[1])}"
+
+
+def null_value(run: Run, member: Member, name: str) -> tuple[str, float] | None:
+    """Return the name and value that the log `name` has for data without structure, or None if they are unknown.
+
+    The run logged the value, or it is the share of right guesses among the classes of the run's data.
+    """
     known = member.declared
     if known is None or not known.quantity.null:
-        return guessed(run) if known is not None and known.quantity.unit == "accuracy" else ""
+        return guess(run) if known is not None and known.quantity.unit == "accuracy" else None
     null = sibling(name, known.key, known.quantity.null)
     series, declared = run.scalars.get(null), run.declared.get(null)
     if series is None or not series.finite.any() or declared is None or declared.diagnostic != known.diagnostic:
-        return ""
+        return None
     word = declared.quantity.short or declared.quantity.label or declared.quantity.title
-    return f"{word.lower()} {show(float(series.value[-1]))}"
+    return word.lower(), float(series.value[-1])

@@ -1,6 +1,7 @@
 """The HTML page of a run, and the page that compares groups of runs."""
 
-__all__ = ["comparison_figures", "figures", "page_of", "write_comparison", "write_report"]
+__all__ = ["comparison_figures", "comparison_numbers", "figures", "figures_by_section", "page_of", "write_comparison",
+           "write_report"]  # fmt: skip
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from markupsafe import Markup
 from lightning_ssl_geometry.files import replacing
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.contents import comparison_contents, run_contents
+from lightning_ssl_geometry.report.cross import LayerSimilarity, cross_panel
 from lightning_ssl_geometry.report.download import saved
 from lightning_ssl_geometry.report.drawn import Drawings, draw
 from lightning_ssl_geometry.report.figures import View, in_order
@@ -22,6 +24,7 @@ from lightning_ssl_geometry.report.groups import read_groups
 from lightning_ssl_geometry.report.logs import Floats
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.run import Run, read_run
+from lightning_ssl_geometry.report.standings import standings_numbers
 from lightning_ssl_geometry.report.stills import similarity_panel
 from lightning_ssl_geometry.report.svg import inline_svg
 
@@ -87,6 +90,7 @@ def write_comparison(
     *,
     title: str = "Comparison",
     similarity: tuple[Sequence[str], Floats] | None = None,
+    layers: Sequence[LayerSimilarity] = (),
 ) -> Path:
     """Write one self-contained HTML page that compares groups of runs, and return its path.
 
@@ -97,17 +101,19 @@ def write_comparison(
         output: Path of the page. Missing folders are created.
         title: Title of the page.
         similarity: Names of M models, and the similarities between them (M, M), such as linear CKA.
+        layers: Similarities between the layers of two models, each for a figure.
 
     Raises:
         FileNotFoundError: If a run does not exist.
         ValueError: If there is no group, a group has no run, a folder is not that of a run, `output` is a folder, or
-            `similarity` has a wrong shape.
+            `similarity` or one of `layers` has a wrong shape.
     """
-    models = None if similarity is None else _similarity(*similarity)
+    models = [] if similarity is None else [_similarity(*similarity)]
+    models += [cross_panel(each, place) for place, each in enumerate(layers, start=1)]
     view, drawings = View(tuple(read_groups(groups))), Drawings()
     drawn = draw(view, drawings)
     if models:
-        drawn = drawn | {"models": [*drawn.get("models", []), models]}
+        drawn = drawn | {"models": [*drawn.get("models", []), *models]}
         drawn = {name: drawn[name] for name in in_order(drawn)}
     sections = _sections(drawn, drawings, title)
     contents = comparison_contents(view, title, drawn, drawings=drawings)
@@ -120,6 +126,23 @@ def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]
     A UserWarning names figures that cannot be drawn. `drawings` caches the figures for :func:`write_report`.
     """
     return _named(View.of(run), run.name, drawings or Drawings())
+
+
+def figures_by_section(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]":
+    """Draw all figures of a run as :func:`figures` does, with names such as "ranks/effective_rank"."""
+    found = drawings or Drawings()
+    drawn = draw(View.of(run), found)
+    found.warn(run.name)
+    return {f"{section}/{panel.name}": panel.figure for section, panels in drawn.items() for panel in panels}
+
+
+def comparison_numbers(groups: Mapping[str, Sequence[str | Path]]) -> tuple[list[str], list[list[str | float | None]]]:
+    """Return the headline numbers of groups of runs as the header and the rows of a table, one row for each group.
+
+    Each number has two columns, its mean over the group's runs and their standard deviation. The errors of
+    :func:`comparison_figures` are raised.
+    """
+    return standings_numbers(View(tuple(read_groups(groups))))
 
 
 def comparison_figures(groups: Mapping[str, Sequence[str | Path]]) -> "dict[str, Figure]":

@@ -1,6 +1,6 @@
 """The tables at the top of a comparison: the headline numbers of each group, and their differences with intervals."""
 
-__all__ = ["differences_table", "standings_table"]
+__all__ = ["differences_table", "standings_numbers", "standings_table"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from lightning_ssl_geometry.report.evaluation import accuracies_by_features, feature_name
+from lightning_ssl_geometry.report.evaluation import accuracies_by_features, feature_name, guess
+from lightning_ssl_geometry.report.facts import lengths
 from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.groups import Group
+from lightning_ssl_geometry.report.headline import null_value
 from lightning_ssl_geometry.report.logs import Floats, Series
-from lightning_ssl_geometry.report.members import Member, is_scalar, members, sibling
+from lightning_ssl_geometry.report.members import Member, is_scalar, members
 from lightning_ssl_geometry.report.numbers import percent, signed, with_error
 from lightning_ssl_geometry.report.panel import shown
 from lightning_ssl_geometry.report.run import Run
@@ -21,6 +23,7 @@ from lightning_ssl_geometry.report.table import Table
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
 
 _NONE = "\N{EN DASH}"
+_LENGTHS = "The groups were trained for different lengths of time."
 _LEVEL, _ROUNDING = 0.95, 1e-9
 _HOW = {
     True: "Each run is compared with the run of the same seed (Student's t over these pairs).",
@@ -45,8 +48,7 @@ class _Column:
         return f"{self.title} (chance {self.show(self.null)})" if np.isfinite(self.null) else self.title
 
     def mean(self, group: Group) -> float:
-        found = list(self.values.get(group.name, {}).values())
-        return float(np.mean(found)) if found else float("nan")
+        return _mean(list(self.values.get(group.name, {}).values()))
 
     def cell(self, group: Group) -> str:
         found = np.array(list(self.values.get(group.name, {}).values()))
@@ -78,17 +80,42 @@ def standings_table(view: View) -> Table | None:
     columns = _columns(view)
     if not columns:
         return None
-    rows = [[_named(group), *(column.cell(group) for column in columns)] for group in view.groups]
-    best = {(row, 1 + place) for place, column in enumerate(columns) for row in column.best(view.groups)}
+    trained = lengths(view.groups)
+    before = [[said or _NONE] if any(trained.said) else [] for said in trained.said]
+    rows = [
+        [group.name, *said, *(column.cell(group) for column in columns)]
+        for group, said in zip(view.groups, before, strict=True)
+    ]
+    best = {
+        (row, 1 + len(before[0]) + place) for place, column in enumerate(columns) for row in column.best(view.groups)
+    }
     said = ["Last values."] if not view.once else []
     several = any(len(group.runs) > 1 for group in view.groups)
     said += ["Mean ± standard deviation over the runs of a group."] if several else []
     said += ["Bold: the best mean, where low or high values are better."] if best else []
     limited = any(cap.by_rows for column in columns for cap in column.caps.values())
     said += ["*: the number of samples limits the value, not the network."] if limited else []
-    header = ["", *(column.heading for column in columns)]
+    said += [_LENGTHS] if trained.differ else []
+    header = ["", *(["Runs"] if before[0] else []), *(column.heading for column in columns)]
     colors = [group.color for group in view.groups]
     return Table(header, rows, remark=" ".join(said), look="layers", best=best, colors=colors)
+
+
+def standings_numbers(view: View) -> tuple[list[str], list[list[str | float | None]]]:
+    """Return the numbers of :func:`standings_table` without rounding, as a header and one row for each group.
+
+    Each number has two columns, its mean over the runs of a group and their standard deviation. None: no value.
+    """
+    columns = _columns(view)
+    header = ["group", "runs", *(name for each in columns for name in (each.title, f"{each.title}, deviation"))]
+    rows: list[list[str | float | None]] = []
+    for group in view.groups:
+        values = [list(column.values.get(group.name, {}).values()) for column in columns]
+        row: list[str | float | None] = [group.name, len(group.runs)]
+        for each in values:
+            row += [_mean(each) if each else None, float(np.std(each, ddof=1)) if len(each) > 1 else None]
+        rows.append(row)
+    return header, rows
 
 
 def differences_table(view: View) -> Table | None:
@@ -100,7 +127,7 @@ def differences_table(view: View) -> Table | None:
         return None
     rows = [
         [
-            _named(group),
+            group.name,
             *(each.cell(column.scale) if each else _NONE for each, column in zip(row, columns, strict=True)),
         ]
         for group, row in zip(others, found, strict=True)
@@ -205,17 +232,14 @@ def _column(view: View, member: Member) -> _Column | None:
              if (name := member.names.get(view.place(run), {}).get(stage))}  # fmt: skip
     caps = {name: cap for name, cap in found.items() if cap is not None}
     caps = caps if len(caps) == len(view.groups) else {}
-    null = [value for run in view.runs if (value := _null(view, run, member, stage=stage)) is not None]
-    return _Column(title, member.quantity.better, scale, show=show, values=values, caps=caps,
-                   null=float(np.mean(null)) if null else float("nan"))  # fmt: skip
+    known = (null_value(run, member, name) for run in view.runs
+             if (name := member.names.get(view.place(run), {}).get(stage)))  # fmt: skip
+    null = _mean([each[1] for each in known if each is not None])
+    return _Column(title, member.quantity.better, scale, show=show, values=values, caps=caps, null=null)
 
 
-def _null(view: View, run: Run, member: Member, stage: str) -> float | None:
-    known, name = member.declared, member.names.get(view.place(run), {}).get(stage)
-    if known is None or name is None or not known.quantity.null:
-        return None
-    beside = run.scalars.get(sibling(name, known.key, known.quantity.null))
-    return float(beside.value[-1]) if beside is not None and beside.finite[-1:].all() else None
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
 
 
 def _at(log: Series, done: float) -> float:
@@ -233,9 +257,6 @@ def _evaluations(view: View) -> list[_Column]:
     for (features, heading), values in columns.items():
         what = "" if features == "trained" else f"{feature_name(features)}, "
         title = f"Linear evaluation, {what}{heading}"
-        found.append(_Column(title, "high", 100.0, show=percent, values=values, caps={}))
+        null = _mean([known[1] for run in view.runs if (known := guess(run))])
+        found.append(_Column(title, "high", 100.0, show=percent, values=values, caps={}, null=null))
     return found
-
-
-def _named(group: Group) -> str:
-    return f"{group.name} ({len(group.runs)} runs)" if len(group.runs) > 1 else group.name

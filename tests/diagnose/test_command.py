@@ -210,7 +210,13 @@ def test_comparison_of_a_run_a_yaml_and_a_diagnosis(here, run, capsys):
     write_images(here / "images", n=30)
     given = ["--images", "images", "--image_size", "12", *QUIET]
     main(["diagnose", "--compare", f"ours={run}", "theirs=theirs.yaml", *given])
-    assert "The page of the comparison: runs/diagnosis/comparison.html" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "The page of the comparison: runs/diagnosis/comparison.html" in said
+    rows = [line.split() for line in said.splitlines() if line.lstrip().startswith("test/effective_rank_h")]
+    assert len(rows) == 1  # one table, of both
+    values = [scalars(here / f"runs/diagnosis/{name}/version_0") for name in ("ours", "theirs")]
+    numbers = [cell for cell in rows[0] if cell[0].isdigit()]
+    assert [float(each) for each in numbers] == pytest.approx([v["test/effective_rank_h"] for v in values], rel=5e-3)
     page = (here / "runs/diagnosis/comparison.html").read_text()
     assert "theirs" in page
     assert "CKA" in page
@@ -233,6 +239,61 @@ def test_a_state_dict_of_timms(here):
     torch.save({"model": whole.state_dict(), "epoch": 3}, "whole.pt")
     loaded = ModelSource(timm="resnet10t", checkpoint="whole.pt").load()  # without its classifier, as timm says
     torch.testing.assert_close(loaded.module.eval()(x), whole.eval().forward_head(whole.forward_features(x), True))
+
+
+def third(folder, name, **model):
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(model))
+    return path.name
+
+
+WRONG_THIRD = {
+    "a folder that is not there": ("run/nowhere", "there is no run/nowhere"),
+    "an unknown network of timm": ("timm:resnot10t", "to be a timm model, but got 'resnot10t'"),
+    "a checkpoint that is not there": (
+        {"timm": "resnet10t", "checkpoint": "lost.pt"},
+        "`checkpoint` to be a file, but there is none at lost.pt",
+    ),
+    "a network of other images": (
+        {"model": {"class_path": "torch.nn.Linear", "init_args": {"in_features": 5, "out_features": 2}}},
+        "to take images of shape (3, 12, 12), but",
+    ),
+    "a submodule that is not there": (
+        {"model": {"class_path": "diagnose.hosts.Theirs"}, "backbone": "trunc"},
+        "trunc",
+    ),
+    "an option that is misspelt": ({"timm": "resnet10t", "chekpoint": "x"}, "chekpoint"),
+}
+
+
+@pytest.mark.parametrize(("what", "message"), WRONG_THIRD.values(), ids=WRONG_THIRD.keys())
+def test_each_model_is_checked_before_the_first_is_looked_at(here, run, capsys, monkeypatch, what, message):
+    def looked(*_, **__):
+        raise AssertionError("a model was looked at before all were checked")
+
+    monkeypatch.setattr("lightning_ssl_geometry.diagnose.command.diagnose", looked)
+    write_images(here / "images", n=10)
+    given = what if isinstance(what, str) else third(here, "given", **what)
+    models = [f"first={run}", "second=timm:resnet10t", f"last={given}", "--pretrained", "false"]
+    said = refused(capsys, "--compare", *models, "--images", "images", "--image_size", "12", *QUIET)
+    assert message in said
+    assert "Model 'last' of --compare: Expected" in said
+    assert said.count("\n") == 1
+    assert not (here / "runs").exists()
+
+
+def test_models_that_want_images_of_different_sizes_are_refused_before_the_first_is_looked_at(here, run, capsys):
+    write_images(here / "images", n=10)
+    models = [f"ours={run}", "theirs=timm:resnet10t", "--pretrained", "false"]
+    said = refused(capsys, "--compare", *models, "--images", "images", *QUIET)
+    assert "of the same data, but 'ours' is of" in said
+    assert "3 x 12 x 12" in said
+    assert "Give --image_size" in said
+    assert not (here / "runs").exists()
+
+
+def test_a_comparison_needs_two_models(here, run, capsys):
+    assert "at least 2 models to compare, but got 1" in refused(capsys, "--compare", str(run), *QUIET)
 
 
 def test_random_weights_do_not_depend_on_who_comes_before(here):

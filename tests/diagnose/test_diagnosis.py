@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from diagnose.hosts import TheirData, Theirs
+from pages import page_of
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -13,10 +14,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnose import DiagnosedModel, compare, diagnose, folder_of_images
-from lightning_ssl_geometry.diagnose.comparison import similarity
+from lightning_ssl_geometry.diagnose.comparison import layer_similarity, similarity
 from lightning_ssl_geometry.diagnose.diagnosis import _cuts
 from lightning_ssl_geometry.diagnostics import EffectiveRank
-from lightning_ssl_geometry.functional import alignment, effective_rank, linear_cka
+from lightning_ssl_geometry.functional import alignment, cka_matrix, effective_rank, linear_cka
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
 from lightning_ssl_geometry.views import NormalizedViews, SimCLRViews
@@ -181,9 +182,21 @@ def test_comparison_of_models_of_different_widths(tmp_path):
     assert [each.shape[1] for each in h] == [6, 9]
     assert values[0, 1] == values[1, 0] == pytest.approx(linear_cka(*h).item())
     np.testing.assert_allclose(np.diag(values), 1)
-    page = compare(folders, tmp_path / "comparison.html").read_text()
-    assert "narrow" in page
-    assert "wide" in page
+    layers = layer_similarity(folders, "narrow", "wide")
+    assert layers.values.shape == (3, 3)
+    assert layers.values[0, 0] == pytest.approx(values[0, 1])
+    within = [each[name][each["index"].argsort()] for each in held[:1] for name in layers.rows]
+    itself = layer_similarity({"a": folders["narrow"], "b": folders["narrow"]}, "a", "b").values
+    np.testing.assert_allclose(itself, cka_matrix([torch.from_numpy(each) for each in within]), rtol=1e-10)
+    page = page_of(compare(folders, tmp_path / "comparison.html"))
+    assert "CKA between the layers of narrow and wide" in page.text
+    (cells,) = [table for name, table in page.downloads().items() if "between_layers" in name]
+    assert cells[0] == ["layer of narrow", "layer of wide", "linear CKA"]
+    found = {(row, column): float(value) for row, column, value in cells[1:]}
+    assert list(found) == [(row, column) for row in layers.rows for column in layers.columns]
+    np.testing.assert_allclose(list(found.values()), layers.values.ravel(), rtol=1e-5)
+    (said,) = [label for label in page.values("aria-label") if label.startswith("CKA between the layers of narrow")]
+    assert "h is most similar to " in said
 
 
 def test_bad_input(tmp_path):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_ssl_geometry.functional.cka import cka_matrix, cka_or_nan, linear_cka
+from lightning_ssl_geometry.functional.cka import cka_between, cka_matrix, cka_or_nan, linear_cka
 
 
 def pair(n=30, wide=7, narrow=4):
@@ -109,3 +109,55 @@ def test_a_collapsed_representation_is_nan_and_the_others_as_they_are(unbiased):
         cka_or_nan([a, b[:20]])
     with pytest.raises(ValueError, match="`h` to hold at least 1 representation, but got none"):
         cka_or_nan([])
+
+
+def layers_of_two_networks():
+    a, b = pair()
+    deep = [torch.tanh(a @ torch.randn(7, width, dtype=torch.float64)) for width in (5, 60)]
+    return [a, *deep], [b, torch.relu(b), deep[0][:, :2], b.exp()]
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_between_two_networks_each_entry_is_the_kernels_hsic(unbiased):
+    a, b = layers_of_two_networks()
+    found = cka_between(iter(a), b, unbiased=unbiased)
+    assert found.shape == (3, 4)
+    assert found.dtype == torch.float64
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            hsic = [slow_hsic(*each, unbiased) for each in ((x, y), (x, x), (y, y))]
+            assert found[i, j].item() == pytest.approx(hsic[0] / np.sqrt(hsic[1] * hsic[2]), abs=1e-12)
+    torch.testing.assert_close(cka_between(b, a, unbiased=unbiased), found.T)
+    torch.testing.assert_close(cka_between([x.float() for x in a], b, unbiased=unbiased), found, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_between_a_network_and_itself_it_is_the_matrix_within_it(unbiased):
+    a, _ = layers_of_two_networks()
+    a = [*a, torch.full((30, 2), 0.1)]
+    torch.testing.assert_close(
+        cka_between(a, a, unbiased=unbiased), cka_or_nan(a, unbiased=unbiased), equal_nan=True, atol=1e-12, rtol=1e-12
+    )
+
+
+def test_a_rotation_of_either_network_changes_nothing():
+    a, b = layers_of_two_networks()
+    found = cka_between(a, b)
+    turned = [[x @ torch.linalg.qr(torch.randn(x.shape[1], x.shape[1]).double()).Q for x in each] for each in (a, b)]
+    torch.testing.assert_close(cka_between(turned[0], b), found)
+    torch.testing.assert_close(cka_between(a, turned[1]), found)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cka_between([], [A]), "`a` to hold at least 1 representation, but got none"),
+        (lambda: cka_between([A], []), "`b` to hold at least 1 representation, but got none"),
+        (lambda: cka_between([A, B[1:]], [A]), r"`a` and `b` of the same samples, but got \[29, 30\] rows"),
+        (lambda: cka_between([A], [A, B[1:]]), r"`b` of the same samples, but got \[29, 30\] rows"),
+        (lambda: cka_between([A[:, 0]], [A]), r"`a\[0\]` of shape \(n, D\), but got \(30,\)"),
+    ],
+)
+def test_bad_layers_of_two_networks(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -16,7 +16,7 @@ from torch import nn
 from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
 from lightning_ssl_geometry.diagnostics import EffectiveRank, HardestNegativeDistance, LogSpectrum
 from lightning_ssl_geometry.recording.arrays import ArrayFiles
-from lightning_ssl_geometry.recording.logged import log_array, log_run
+from lightning_ssl_geometry.recording.logged import FigureTime, log_array, log_comparison, log_run
 from lightning_ssl_geometry.recording.run_files import RunFiles
 
 ARRAYS = [f"{stage}/{name}" for stage in ("train", "val") for name in ("log_spectrum_h", "hardest_negative_histogram")]
@@ -54,7 +54,7 @@ def monitor(**arguments):
 def fit(folder, loggers, **arguments):
     torch.manual_seed(0)
     host = PlainHost()
-    callbacks = [monitor(), RunReport(table=False)] if loggers else []
+    callbacks = [monitor(), RunReport(table=False, figures_share=1e9)] if loggers else []
     trainer = quiet(folder, callbacks=callbacks, logger=loggers, max_epochs=3, **arguments)
     trainer.fit(host, loader(), loader(seed=1))
     return host, torch.random.get_rng_state()
@@ -129,8 +129,11 @@ def test_tensorboard_has_histograms_at_the_scalars_steps_and_the_pages_figures(r
             assert (histogram.min, histogram.max) == pytest.approx((finite.min(), finite.max()))
             assert histogram.sum == pytest.approx(finite.sum(), abs=np.ptp(finite) / 64 * len(finite))
     images = events.Tags()["images"]
-    assert "figures/loss" in images or "figures/effective_rank" in images
-    assert all(events.Images(name)[-1].step == 14 for name in images)
+    assert "geometry/ranks/effective_rank" in images
+    assert all(name.split("/")[0] == "geometry" and name.count("/") == 2 for name in images)
+    steps = {name: [event.step for event in events.Images(name)] for name in images}
+    assert steps["geometry/ranks/effective_rank"] == [4, 9, 14]  # one epoch after the other
+    assert all(each == [4, 9, 14][-len(each) :] for each in steps.values())
 
 
 def test_wandb_has_histograms_figures_and_the_values(run):
@@ -143,7 +146,14 @@ def test_wandb_has_histograms_figures_and_the_values(run):
         assert [sum(row[f"{name}/values"]) for row in mine] == pytest.approx([total] * 3, abs=1e-6 if total == 1 else 9)
     assert [row["trainer/global_step"] for row in rows if "val/effective_rank_h" in row] == [4, 9, 14]
     (media,) = run[0].glob("wandb/offline-run-*/files/media")
-    assert len([*(media / "images" / "figures").glob("effective_rank_*.png")]) == 1
+    assert len([*(media / "images" / "geometry" / "ranks").glob("effective_rank_*.png")]) == 3
+    shown = [row for row in rows if "geometry/ranks/effective_rank/_type" in row]
+    assert [row["trainer/global_step"] for row in shown] == [4, 9, 14]
+    assert {row["geometry/ranks/effective_rank/_type"] for row in shown} == {"image-file"}
+    images = [{name for name in row if name.endswith("/_type") and row[name] == "image-file"} for row in rows]
+    assert sorted(map(len, filter(None, images)))[0] > 1  # all figures of an epoch are in one row
+    steps = [row["trainer/global_step"] for row in rows if "trainer/global_step" in row]
+    assert steps[0] == 0 or steps == sorted(steps)
     for name in ARRAYS:
         (path,) = media.glob(f"table/geometry/{name}_*.table.json")
         table = json.loads(path.read_text())
@@ -274,3 +284,60 @@ def test_early_stopping_looks_at_any_of_them(tmp_path, stage):
     trainer = quiet(tmp_path, callbacks=[stop, watch], max_epochs=5)
     trainer.fit(Rising(), loader(), loader(seed=1))
     assert trainer.current_epoch == 3  # the ranks are 2, 6, 4: the third is not better
+
+
+def test_a_comparison_has_its_figures_and_a_table_of_numbers_in_wandb(tmp_path, monkeypatch):
+    folders = {}
+    for name in "ab":
+        torch.manual_seed(0)
+        loggers = [CSVLogger(tmp_path, name)]
+        callbacks = [monitor(), RunReport(page=False, table=False)]
+        quiet(tmp_path, callbacks=callbacks, logger=loggers, max_epochs=2).fit(PlainHost(), loader(), loader(seed=1))
+        folders[name] = [tmp_path / name / "version_0"]
+    rows, tables = {}, {}
+    wandb, board = WandbLogger(save_dir=tmp_path, offline=True), TensorBoardLogger(tmp_path, "board")
+    monkeypatch.setattr(wandb, "log_metrics", lambda metrics, step=None: rows.update(metrics))
+    monkeypatch.setattr(wandb, "log_table", lambda key, columns, data, step=None: tables.update({key: (columns, data)}))
+    log_comparison([wandb, board, Scalars()], folders, step=7)
+    columns, data = tables["comparison/numbers"]
+    assert columns[:2] == ["group", "runs"]
+    assert [row[:2] for row in data] == [["a", 1], ["b", 1]]
+    assert all(len(row) == len(columns) for row in data)
+    place = columns.index("Effective rank, val")
+    logged = pd.read_csv(folders["a"][0] / "metrics.csv")["val/effective_rank_h"].dropna().iloc[-1]
+    assert data[0][place : place + 2] == [pytest.approx(logged), None]
+    assert {type(image).__name__ for image in rows.values()} == {"Image"}
+    board.finalize("success")
+    events = EventAccumulator(board.log_dir)
+    events.Reload()
+    assert set(events.Tags()["images"]) == rows.keys()
+    assert all(name.startswith("comparison/") for name in rows)
+    assert [event.step for event in events.Images("comparison/effective_rank")] == [7]
+    log_comparison([Scalars()], {"a": [tmp_path / "nowhere"]})
+
+
+def test_figures_after_epochs_take_their_share_of_the_time_and_no_more(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("lightning_ssl_geometry.recording.logged.time.monotonic", lambda: clock[0])
+    limit, spent = FigureTime(0.1), 0.0
+    for epoch in range(100):
+        clock[0] += 1.0
+        if limit.allows():
+            with limit.spending():
+                clock[0] += 2.0
+            spent += 2.0
+        assert epoch == 0 or spent <= max(2.0, 0.1 * clock[0])
+    assert spent >= 8.0
+    assert not FigureTime(0.0).allows()
+    with pytest.raises(ValueError, match="Expected `figures_share` >= 0, but got -1"):
+        RunReport(figures_share=-1)
+
+
+def test_figures_without_a_share_are_sent_at_the_end_alone(tmp_path):
+    torch.manual_seed(0)
+    board = TensorBoardLogger(tmp_path, "board")
+    callbacks = [monitor(), RunReport(page=False, table=False, figures_share=0)]
+    quiet(tmp_path, callbacks=callbacks, logger=board, max_epochs=3).fit(PlainHost(), loader(), loader(seed=1))
+    events = EventAccumulator(board.log_dir)
+    events.Reload()
+    assert {event.step for name in events.Tags()["images"] for event in events.Images(name)} == {14}

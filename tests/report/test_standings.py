@@ -34,23 +34,74 @@ def view(tmp_path, seeds=(None, None, None), runs=3):
 
 def test_headline_numbers_of_each_group_with_the_best_in_bold(tmp_path):
     table = standings_table(view(tmp_path)[1])
-    assert table.header == ["", "Accuracy, val", "Rank, val"]
+    assert table.header == ["", "Runs", "Accuracy, val", "Rank, val"]
     assert table.rows == [
-        ["small (3 runs)", "92.0% ± 2.6", "11.2 ± 1.3"],
-        ["large (3 runs)", "97.3% ± 1.5", "21.7 ± 2.1"],
-        ["odd (3 runs)", "93.3% ± 4.9", "5.17 ± 0.29"],
+        ["small", "3 runs, 2 epochs", "92.0% ± 2.6", "11.2 ± 1.3"],
+        ["large", "3 runs, 2 epochs", "97.3% ± 1.5", "21.7 ± 2.1"],
+        ["odd", "3 runs, 2 epochs", "93.3% ± 4.9", "5.17 ± 0.29"],
     ]
-    assert table.best == {(1, 1)}  # neither more nor less rank is better
+    assert table.best == {(1, 2)}  # neither more nor less rank is better
     assert "Bold: the best mean" in table.remark
 
 
 def test_values_that_are_shown_alike_are_both_best_and_a_group_without_a_value_makes_none_best(tmp_path):
     folders = {name: [write_run(tmp_path / name, value, 1.0)] for name, value in (("a", 0.9), ("b", 0.90001))}
-    assert standings_table(View(tuple(read_groups(folders)))).best == {(0, 1), (1, 1)}
+    assert standings_table(View(tuple(read_groups(folders)))).best == {(0, 2), (1, 2)}
     write_log(tmp_path / "c", val__rank=[1.0, 2.0])
     folders["c"] = [declare(tmp_path / "c", val__rank=RANK)]
     table = standings_table(View(tuple(read_groups(folders))))
-    assert table.rows[2][:2] == ["c", "\N{EN DASH}"]
+    assert table.rows[2][:3] == ["c", "2 epochs", "\N{EN DASH}"]
+    assert not table.best
+
+
+def lengths(tmp_path, **groups):
+    """The column of how long the runs of each group were trained, and the sentences below the table."""
+    found = {}
+    for name, runs in groups.items():
+        found[name] = [write_run(tmp_path / f"{name}_{place}", 0.9, 1.0) for place in range(len(runs))]
+        for folder, info in zip(found[name], runs, strict=True):
+            write_info(folder, **info)
+    table = standings_table(View(tuple(read_groups(found))))
+    return [row[1] for row in table.rows], table.remark
+
+
+def done(epochs, steps, **info):
+    return {"status": "finished", "epochs": epochs, "steps": steps} | info
+
+
+def test_the_table_says_how_long_and_how_often_each_was_trained(tmp_path):
+    seeds = [done(20, 1000, seed=seed) for seed in (0, 1, 2)]
+    said, remark = lengths(tmp_path / "a", a=seeds, b=[done(20, 1000)] * 2, c=[{**each, "seed": 0} for each in seeds])
+    assert said == ["3 seeds, 20 epochs", "2 runs, 20 epochs", "3 runs, 20 epochs"]
+    assert "different" not in remark
+    said, remark = lengths(tmp_path / "b", a=[done(5, 250)], b=[done(50, 2500)], c=[done(20, 1000), done(50, 2500)])
+    assert said == ["5 epochs", "50 epochs", "2 runs, 20 to 50 epochs"]
+    assert "The groups were trained for different lengths of time." in remark
+    said, remark = lengths(tmp_path / "c", a=[done(20, 1000)], b=[done(20, 4000)])
+    assert said == ["20 epochs, 1,000 steps", "20 epochs, 4,000 steps"]
+    assert "different lengths" in remark
+    assert lengths(tmp_path / "d", a=[done(0, 200)], b=[done(0, 1)])[0] == ["200 steps", "1 step"]
+
+
+def test_a_run_that_did_not_finish_counts_the_epochs_that_it_logged(tmp_path):
+    assert lengths(tmp_path, a=[done(20, 200, status="running")])[0] == ["2 epochs"]
+
+
+def test_single_diagnoses_have_no_length(tmp_path):
+    for name in ("a", "b"):
+        write_log(tmp_path / name, val__rank=[1.0])
+        write_info(declare(tmp_path / name, val__rank=RANK), kind="diagnosis")
+    table = standings_table(View(tuple(read_groups({name: [tmp_path / name] for name in ("a", "b")}))))
+    assert table.header == ["", "Rank"]
+
+
+def test_an_accuracy_without_a_chance_of_its_own_is_held_against_a_guess_among_the_classes(tmp_path):
+    probe = entry("Accuracy", of="Probe", percent=True, unit="accuracy", better="high", headline=True)
+    for name, accuracy in (("a", 0.2), ("b", 0.25)):
+        write_log(tmp_path / name, val__acc=[0.1, accuracy])
+        write_info(declare(tmp_path / name, val__acc=probe), classes=4)
+    table = standings_table(View(tuple(read_groups({name: [tmp_path / name] for name in ("a", "b")}))))
+    assert table.header == ["", "Runs", "Accuracy, val (chance 25.0%)"]
     assert not table.best
 
 
@@ -94,9 +145,9 @@ def test_accuracies_of_the_linear_evaluation_are_headline_numbers(tmp_path):
         write_csv(tmp_path / name / "linear_evaluation.csv", ["features", "labels_per_class", "accuracy"], rows)
         folders[name] = [tmp_path / name]
     table = standings_table(View(tuple(read_groups(folders))))
-    assert table.header == ["", "Linear evaluation, all labels"]
-    assert table.rows == [["a", "50.0%"], ["b", "75.0%"]]
-    assert table.best == {(1, 1)}
+    assert table.header == ["", "Runs", "Linear evaluation, all labels"]
+    assert table.rows == [["a", "2 epochs", "50.0%"], ["b", "2 epochs", "75.0%"]]
+    assert table.best == {(1, 2)}
 
 
 def test_a_number_that_is_no_better_than_chance_is_not_best_and_the_cap_stands_beside_a_rank(tmp_path):
@@ -112,7 +163,7 @@ def test_a_number_that_is_no_better_than_chance_is_not_best_and_the_cap_stands_b
         write_csv(tmp_path / name / "geometry/val/rows_seen.csv", columns, rows)
         folders[name] = [tmp_path / name]
     table = standings_table(View(tuple(read_groups(folders))))
-    assert table.header == ["", "Accuracy, val (chance 15.0%)", "Rank, val"]
-    assert table.rows == [["a", "8.0%", "3 of 5*"], ["b", "12.0%", "3 of 8"]]
+    assert table.header == ["", "Runs", "Accuracy, val (chance 15.0%)", "Rank, val"]
+    assert table.rows == [["a", "2 epochs", "8.0%", "3 of 5*"], ["b", "2 epochs", "12.0%", "3 of 8"]]
     assert not table.best
     assert "*: the number of samples limits the value" in table.remark
