@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity
+from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity, Verdict
 
 FILE = "quantities.json"
 _RENAMED = {
@@ -22,8 +22,9 @@ _RENAMED = {
     "paper": "references",
 }
 _MOST_ENTRIES, _LONGEST = 5_000, 4_000
+_MOST_VERDICTS = 20  # of one quantity
 _NAMED, _LONGEST_NAME = 3, 80  # for the note on entries that are left out
-_SWITCHES = ("renamed", "silent")
+_SWITCHES = ("renamed", "silent", "caveat")
 _PARTS = {"paper": Paper, "chart": Chart, "picture": Picture}
 
 
@@ -42,6 +43,7 @@ class Declared:
         renamed: Whether `space` differs from the default tensor of the class.
         width: Number of dimensions of the tensor `space`. None: unknown.
         earlier: Descriptions of other meanings that the same name had before the run was resumed.
+        undefined: Why some of its values are NaN.
         silent: Whether the value was described before the run was resumed, but not since. The report then does not
             explain it.
     """
@@ -55,6 +57,7 @@ class Declared:
     renamed: bool = False
     width: int | None = None
     earlier: tuple[str, ...] = field(default=(), compare=False)
+    undefined: tuple[str, ...] = field(default=(), compare=False)
     silent: bool = False
 
     @property
@@ -172,10 +175,10 @@ def _attributes(declared: Declared) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Paper | Chart | Picture):
+    if isinstance(value, Paper | Chart | Picture | Verdict):
         return {field.name: _plain(held) for field in fields(value) if (held := getattr(value, field.name))}
-    if isinstance(value, tuple):  # texts, or bounds; JSON has no infinite number
-        return [None if isinstance(each, float) and not math.isfinite(each) else each for each in value]
+    if isinstance(value, tuple):  # texts, verdicts, or bounds; JSON has no infinite number
+        return [None if isinstance(each, float) and not math.isfinite(each) else _plain(each) for each in value]
     return value
 
 
@@ -189,18 +192,24 @@ def _declared(entry: Mapping[str, Any]) -> Declared:
 
 def _checked(name: str, value: Any) -> Any:
     if name in _PARTS:
-        parts = {field.name for field in fields(_PARTS[name])}
-        return _PARTS[name](**{key: _checked(key, part) for key, part in value.items() if key in parts})
+        return _part(_PARTS[name], value)
+    if name == "verdicts":
+        return tuple(_part(Verdict, each) for each in _list(value)[:_MOST_VERDICTS])
     if name == "bounds":
         low, high = map(_bound, value if isinstance(value, list) else ())
         return low, high
     if name == "width":
         return value if value is None else _int(value)
-    if name in ("invariances", "comparable", "names", "earlier"):
+    if name in ("invariances", "comparable", "names", "earlier", "undefined"):
         return tuple(_text(each) for each in _list(value)[:_LONGEST])
     if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "parts", "of_weights", *_SWITCHES):
         return value is True
     return None if name == "better" and value is None else _text(value)
+
+
+def _part(kind: Any, value: Mapping[str, Any]) -> Any:
+    names = {field.name for field in fields(kind)}
+    return kind(**{key: _checked(key, part) for key, part in value.items() if key in names})
 
 
 def _list(value: object) -> list[Any]:

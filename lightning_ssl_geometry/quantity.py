@@ -12,6 +12,7 @@ __all__ = [
     "POLICY_ENTROPY",
     "PROBES",
     "SECTIONS",
+    "TREND_OF_LOSS",
     "Chart",
     "Invariance",
     "Kind",
@@ -20,15 +21,17 @@ __all__ = [
     "Picture",
     "Quantity",
     "Role",
+    "Verdict",
     "cap_at",
     "declared",
 ]
 
-import ast
-import operator
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+from lightning_ssl_geometry.expressions import holds, names_in, value_of
 
 Kind = Literal[
     "line",
@@ -48,6 +51,8 @@ Role = Literal["", "x", "label", "overlay"]
 Invariance = Literal["rotation", "scale", "translation", "permutation"]
 Knob = Literal["width", "rows", "temperature", "batch size", "views", "method"]
 
+_TEXTS = ("space", "title")
+_BRACES = re.compile(r"\{([^{}]+)\}")
 _OF_LOGARITHMS = ("spectrum", "spectra", "profile", "histogram", "quantiles")
 
 SECTIONS = {  # the order of a page
@@ -134,6 +139,63 @@ class Picture:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A sentence about a run that is true where a number passes a threshold. The threshold has a source.
+
+    The report evaluates `given` and `when` with the last values of a run, and shows `says` at its top if both hold. If
+    the run lacks a number, or `given` does not hold, the report is silent. Expressions are those of
+    :mod:`lightning_ssl_geometry.expressions`. Their names:
+
+    - `value`, the result itself, and the keys of other results of the diagnostic. Of a vector, `entries` is the number
+      of values and `zeros` the number of those that are 0.
+    - N samples, V views, D dimensions of the observed tensor, P of z.
+    - `trend`: Mann's and Kendall's statistic z of the last third of the values, and `change`, Sen's slope times the
+      length of that third. A run with fewer than 18 values has neither.
+    - `loss_temperature`: the temperature of the model's own loss, if the run recorded one.
+
+    Attributes:
+        says: The sentence. Expressions in braces are replaced by their values, {space} by the name of the tensor, and
+            {title} by that of the result.
+        when: The condition, such as "value < 1.5".
+        given: What must hold for the condition to mean something, such as "N > D". Empty: nothing.
+        source: The place in the paper, or the fact or the test from which the threshold follows.
+        paper: The paper of the threshold.
+        topic: What the report lists as looked for and not found if the condition does not hold, such as "collapse in
+            whole". Empty: nothing.
+        caveat: Whether the sentence is one of those to know before the figures are read.
+    """
+
+    says: str
+    when: str
+    source: str
+    given: str = ""
+    paper: Paper | None = None
+    topic: str = ""
+    caveat: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.says and self.source):
+            raise ValueError(f"Expected `says` and `source` of a Verdict, but got {self.says!r} and {self.source!r}.")
+        try:
+            unknown = dict.fromkeys(self.names, float("nan"))
+            for condition in filter(None, (self.given, self.when)):
+                holds(condition, unknown)
+            self.filled(lambda text: "" if text in _TEXTS else f"{value_of(text, unknown)}")
+        except ValueError as error:
+            raise ValueError(f"Expected a Verdict with a condition such as 'value < D', but got {error}.") from None
+
+    @property
+    def names(self) -> set[str]:
+        """The names of numbers that the conditions and the sentence need."""
+        inner = [text for text in _BRACES.findall(self.says) if text not in _TEXTS]
+        return set().union(*map(names_in, [*filter(None, (self.given, self.when)), *inner]))
+
+    def filled(self, of: Callable[[str], str]) -> str:
+        """Return the sentence, with each text in braces replaced by what `of` returns for it."""
+        return _BRACES.sub(lambda found: of(found[1]), self.says)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Quantity:
     """One result of a diagnostic: its name, the meaning of its values, and its picture.
 
@@ -171,6 +233,7 @@ class Quantity:
             then `{key}_{part}`, such as `rank_layers_3`.
         of_weights: Whether the result depends only on the model's weights, so that it is equal for all data sets.
         section: Part of the report that shows the result. Empty: the section of the class.
+        verdicts: Sentences that the report says of a run where this result passes a threshold.
     """
 
     title: str
@@ -201,6 +264,7 @@ class Quantity:
     parts: bool = False
     of_weights: bool = False
     section: str = ""
+    verdicts: tuple[Verdict, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.title:
@@ -236,37 +300,16 @@ def declared(quantities: Mapping[str, Quantity], key: str) -> tuple[str, Quantit
 def cap_at(cap: str, **sizes: float) -> float:
     """Evaluate the `cap` of a :class:`Quantity` for sizes such as N and D. Pass NaN for an unknown size.
 
-    `cap` is an expression of numbers, names of sizes, +, -, *, min and max. A ValueError is raised for any other
-    expression.
+    `cap` is an expression of :mod:`lightning_ssl_geometry.expressions` with names of sizes. A ValueError is raised for
+    any other text.
 
     >>> cap_at("min(N - 1, D)", N=100, D=64)
     64.0
     """
     try:
-        if len(cap) > _LONGEST_CAP:
-            raise ValueError("it is too long")
-        return float(_evaluated(ast.parse(cap, mode="eval").body, sizes))
-    except (SyntaxError, ValueError, KeyError, RecursionError, OverflowError) as error:
-        raise ValueError(f"Expected `cap` as in 'min(V * N, D)', but got {cap!r}: {error}.") from None
-
-
-_LONGEST_CAP = 80
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-_CHOICES = {"min": min, "max": max}
-
-
-def _evaluated(node: ast.expr, sizes: Mapping[str, float]) -> float:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return float(number)
-        case ast.Name(id=name):
-            return float(sizes[name])
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return float(_OPERATORS[type(op)](_evaluated(left, sizes), _evaluated(right, sizes)))
-        case ast.Call(func=ast.Name(id=name), args=[_, *_] as arguments, keywords=[]) if name in _CHOICES:
-            values = [_evaluated(each, sizes) for each in arguments]
-            return float("nan") if any(value != value for value in values) else _CHOICES[name](values)
-    raise ValueError(f"{type(node).__name__} is not among them")
+        return value_of(cap, sizes)
+    except ValueError as error:
+        raise ValueError(f"Expected `cap` as in 'min(V * N, D)', but got {error}.") from None
 
 
 def _role(picture: Picture | None) -> str:
@@ -319,4 +362,18 @@ POLICY_ENTROPY = Quantity(
     where="Sec. 5.3",
     bounds=(0.0, None),
     chart=Chart("policy_entropy", "Entropy of the policy", "nats"),
+)
+TREND_OF_LOSS = (
+    Verdict(
+        says="The loss was still falling: by {-change} in the last third of the run, to {value}.",
+        when="trend < -2.326",
+        source="Mann's and Kendall's test of a trend, one-sided at the level 1%, and Sen's slope",
+        topic="a loss that still falls",
+    ),
+    Verdict(
+        says="The loss was rising: by {change} in the last third of the run, to {value}.",
+        when="trend > 2.326",
+        source="Mann's and Kendall's test of a trend, one-sided at the level 1%, and Sen's slope",
+        topic="a loss that rises",
+    ),
 )

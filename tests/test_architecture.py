@@ -24,7 +24,8 @@ def rooms(names):
 
 ROOMS = {
     "types": set(),
-    "quantity": set(),
+    "expressions": set(),
+    "quantity": rooms("expressions"),
     "papers": rooms("quantity"),
     "manifest": rooms("quantity"),
     "checks": set(),
@@ -54,7 +55,7 @@ ROOMS = {
         "manifest measuring observe papers precision quantity recording report settings types views"
     ),
     "plots": set(),
-    "report": rooms("deprecation files manifest plots quantity"),
+    "report": rooms("deprecation expressions files manifest plots quantity"),
     "diagnose": rooms(
         "callbacks checks cli_errors cli_messages data deprecation diagnose_options diagnostics distributed "
         "either_lightning functional introspection methods nn observe report spelling types views"
@@ -73,6 +74,7 @@ ROOMS = {
     "cli_messages": rooms("spelling"),
 }
 FOREIGN = {
+    "expressions": {"torch", "lightning", "numpy"},
     "quantity": {"torch", "lightning", "numpy"},
     "manifest": {"torch", "lightning", "numpy"},
     "diagnostics": {"lightning"},

@@ -21,7 +21,18 @@ from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.deprecation import deprecated
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.papers import SIMCLR
-from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity, Verdict
+
+
+def _worse_than(features: str, words: str) -> Verdict:
+    variance = f"trained * (1 - trained) + {features} * (1 - {features})"
+    return Verdict(
+        says=f"A linear classifier is better on {words} ({{{features}}}) than on the trained network ({{trained}}), "
+        "on {N} samples.",
+        when=f"trained + 2.326 * sqrt(({variance}) / N) < {features}",
+        source="one-sided test of two proportions at the level 1%, in the normal approximation",
+        topic=f"a network that is worse than {words}",
+    )
 
 
 class Evaluation(RunCallback, ABC):
@@ -49,6 +60,7 @@ class Evaluation(RunCallback, ABC):
             chart=Chart("linear_evaluation", "The same linear classifier on each", "accuracy"),
             picture=Picture("dots"),
             headline=True,
+            verdicts=(_worse_than("pixels", "the raw pixels"), _worse_than("frozen", "the untrained network")),
         )
     }
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.manifest import Declared
-from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.quantity import TREND_OF_LOSS, Quantity
 
 _NAME = "train/objective"
 _TOLERANCE = 1e-2  # of an epoch's mean: Lightning weighs batches by their sizes, this class does not
@@ -20,6 +20,7 @@ _MEANING = Quantity(
     text="The loss that training descends: the mean over the steps of an epoch of the value that training_step "
     "returns. The model's own code does not log it once per epoch.",
     better="low",
+    verdicts=TREND_OF_LOSS,
 )
 
 

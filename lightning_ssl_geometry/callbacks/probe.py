@@ -27,7 +27,7 @@ from lightning_ssl_geometry.observe.batch_keys import class_numbers
 from lightning_ssl_geometry.observe.host import Host, Observer, TapSettings, one_host
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
-from lightning_ssl_geometry.quantity import CHANCE, CLASSIFIER_ACCURACY, Quantity
+from lightning_ssl_geometry.quantity import CHANCE, CLASSIFIER_ACCURACY, Quantity, Verdict
 from lightning_ssl_geometry.recording.names import check_name
 from lightning_ssl_geometry.settings import passed_on
 
@@ -64,7 +64,20 @@ class Probe(StageCallback):
 
     section: ClassVar[str] = "probes"
     quantities: ClassVar[dict[str, Quantity]] = {  # the keys of `{name}_{key}`
-        "accuracy": replace(CLASSIFIER_ACCURACY, null="chance"),
+        "accuracy": replace(
+            CLASSIFIER_ACCURACY,
+            null="chance",
+            verdicts=(
+                Verdict(
+                    says="{title} is not above chance: {value} of {N} samples are right, and {chance} if the most "
+                    "frequent class is always named.",
+                    when="value <= chance + 2.326 * sqrt(chance * (1 - chance) / N)",
+                    given="N * chance * (1 - chance) >= 9",  # else the approximation is poor
+                    source="one-sided test of a binomial proportion at the level 1%, in the normal approximation",
+                    topic="a probe at chance",
+                ),
+            ),
+        ),
         "chance": CHANCE,
     }
 

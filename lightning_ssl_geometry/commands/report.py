@@ -27,6 +27,6 @@ def _report(folder: str, output: str | None) -> None:
     page = write_report(run, output)
     console = Console()
     console.print(summary_table(run))
-    if run.notes:
-        console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
+    if said := remarks(run):
+        console.print(said, soft_wrap=True, highlight=False, markup=False)
     console.print(f"The page of this run: {page}", soft_wrap=True, highlight=False, markup=False)

@@ -8,6 +8,7 @@ from torchmetrics import Metric
 from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.diagnostics import (
     AlphaReQ,
+    ClassRank,
     HardestNegativeDistance,
     IntrinsicDimension,
     LabelAgreement,
@@ -15,6 +16,7 @@ from lightning_ssl_geometry.diagnostics import (
     LogSpectrum,
     NeuralCollapse,
     NullSpaceFraction,
+    RankConvergence,
     SIGReg,
     UnexplainedVariance,
 )
@@ -31,11 +33,16 @@ def diagnosis_diagnostics(projector: nn.Module | None, labels: bool, images: boo
         "alpha_req": AlphaReQ(),
         "intrinsic_dimension": IntrinsicDimension(),
         "lidar": LiDAR(),
+        "rank_convergence": RankConvergence(),
         "sigreg": SIGReg(),
         "hardest_negative": HardestNegativeDistance(),
     }
     if labels:
-        diagnostics |= {"label_agreement": LabelAgreement(), "neural_collapse": NeuralCollapse()}
+        diagnostics |= {
+            "label_agreement": LabelAgreement(),
+            "neural_collapse": NeuralCollapse(),
+            "class_rank": ClassRank(),
+        }
     if not images:
         diagnostics = {name: each for name, each in diagnostics.items() if name not in _CLEAN}
     if isinstance(projector, nn.Linear):
@@ -46,9 +53,10 @@ def diagnosis_diagnostics(projector: nn.Module | None, labels: bool, images: boo
 def diagnosis_monitor(projector: nn.Module | None, labels: bool, images: bool = True) -> GeometryMonitor:
     """Return a monitor that runs the standard diagnostics, and some more, in the test loop.
 
-    LiDAR, SIGReg and the distance of the hardest negative are always added. On unaugmented images, the spectrum,
-    alpha-ReQ and intrinsic dimension are added. If there are labels, label agreement and neural collapse are added. If
-    the projector is linear, two diagnostics of the directions of h that the projector ignores are added.
+    LiDAR, SIGReg, the distance of the hardest negative and the rank of parts of the rows are always added. On
+    unaugmented images, the spectrum, alpha-ReQ and intrinsic dimension are added. If there are labels, label agreement,
+    neural collapse and the rank of each class are added. If the projector is linear, two diagnostics of the directions
+    of h that the projector ignores are added.
 
     Args:
         projector: The network's projector. None: diagnostics of z are computed on h.

@@ -11,6 +11,7 @@ __all__ = [
     "AlphaReQ",
     "AugmentationRank",
     "CKADrift",
+    "ClassRank",
     "Clusteredness",
     "Diagnostic",
     "DimensionTemperature",
@@ -45,6 +46,7 @@ __all__ = [
     "PolicyEntropy",
     "PolicyMaps",
     "ProjectorRank",
+    "RankConvergence",
     "RotationRank",
     "SIGReg",
     "SampledEmbeddings",
@@ -77,6 +79,7 @@ from lightning_ssl_geometry.diagnostics.content_style import (
     OutputWeights,
 )
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
+from lightning_ssl_geometry.diagnostics.convergence import ClassRank, RankConvergence
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.equivariance import EquivarianceError, InvarianceError
 from lightning_ssl_geometry.diagnostics.homomorphism import LossGap

@@ -14,7 +14,7 @@ from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
 from lightning_ssl_geometry.functional.info_nce.upper_bound import info_nce_entropy, info_nce_upper_bound
 from lightning_ssl_geometry.papers import COSENTINO
-from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.quantity import Chart, Quantity, Verdict
 
 _quantity = partial(Quantity, paper=COSENTINO, invariances=("rotation", "scale", "permutation"))
 _BOUND = Chart("upper_bound", "InfoNCE and its upper bound", "nats")
@@ -61,6 +61,24 @@ class UpperBound(SampledEmbeddings):
             where="Eq. 1",
             label="InfoNCE",
             remark=_SIZES,
+            verdicts=(
+                Verdict(
+                    says="By InfoNCE, {space} tells samples apart no better than equal embeddings do: it is "
+                    "{value}, and {log(negatives)} if all embeddings are equal.",
+                    when="value >= log(negatives) - 0.000001 * value",
+                    source="Eq. 1: of equal embeddings it is log(2(N - 1)); 1e-6 of it is rounding of the log",
+                    paper=COSENTINO,
+                    topic="InfoNCE at its value for equal embeddings",
+                ),
+                Verdict(
+                    says="InfoNCE ({value}) is above its upper bound ({upper}), which cannot be: an error of this "
+                    "package or of its files.",
+                    when="value > upper + 0.00001 * max(1, value)",
+                    source="Prop. 3.1, a theorem; 1e-5 is rounding of the logs",
+                    paper=COSENTINO,
+                    topic="a bound that is violated",
+                ),
+            ),
         ),
         "upper": _loss(
             title="Upper bound",
@@ -124,6 +142,16 @@ class UpperBound(SampledEmbeddings):
             text="The temperature at which the diagnostic computes InfoNCE and its bound. It is a setting of the "
             "diagnostic.",
             shown=False,
+            verdicts=(
+                Verdict(
+                    says="InfoNCE and its bound are computed at temperature {value}, but the model's loss has "
+                    "temperature {loss_temperature}: their values are not those of the loss.",
+                    when="max(value - loss_temperature, loss_temperature - value) > 0.000001 * value",
+                    source="Eq. 1 depends on beta = 1 / temperature",
+                    paper=COSENTINO,
+                    caveat=True,
+                ),
+            ),
         ),
         "negatives": Quantity(
             title="Negatives of an anchor",

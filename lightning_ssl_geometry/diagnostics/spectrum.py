@@ -16,9 +16,9 @@ from lightning_ssl_geometry.functional.spectrum import (
     singular_values_effective_rank,
     singular_values_rank,
 )
-from lightning_ssl_geometry.papers import COSENTINO, RANKME
+from lightning_ssl_geometry.papers import COSENTINO, DIRECTCLR, RANKME
 from lightning_ssl_geometry.precision import in_float64
-from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
+from lightning_ssl_geometry.quantity import Chart, Picture, Quantity, Verdict
 
 _rank = partial(
     Quantity,
@@ -67,6 +67,18 @@ class EffectiveRank(Moments):
                 "loss asks it to ignore.",
             ),
             headline=True,
+            verdicts=(
+                Verdict(
+                    says="{space} has collapsed in whole: its rows lie along one direction of {D} (effective rank "
+                    "{value}).",
+                    when="value < 1.5",
+                    given="D > 1 and N > 1",
+                    source="Eq. 1: the effective rank is 1 only if all rows lie along one direction; below 1.5, 1 is "
+                    "the nearest whole number of directions",
+                    paper=RANKME,
+                    topic="all rows along one direction",
+                ),
+            ),
         )
     }
 
@@ -103,6 +115,23 @@ class LogSpectrum(Moments):
             invariances=("rotation", "permutation"),
             chart=Chart("spectrum", "Spectrum", "singular value"),
             picture=Picture("spectrum", logarithm=True),
+            verdicts=(
+                Verdict(
+                    says="{space} leaves {zeros} of its {entries} dimensions unused: as many singular values are 0 up "
+                    "to rounding (collapse in part).",
+                    when="zeros > 0",
+                    given="N > entries and entries - zeros > 1",
+                    source="Sec. 3: in dimensional collapse, singular values are 0 although there are enough rows",
+                    paper=DIRECTCLR,
+                    topic="unused dimensions",
+                ),
+                Verdict(
+                    says="Whether {space} has collapsed in part cannot be said: {V * N} rows span at most {V * N} of "
+                    "its {entries} dimensions.",
+                    when="V * N < entries",
+                    source="a matrix of n rows has at most n singular values that are not 0",
+                ),
+            ),
         )
     }
 

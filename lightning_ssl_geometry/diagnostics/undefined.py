@@ -1,6 +1,6 @@
 """NaN for results that do not exist, with a warning that says why."""
 
-__all__ = ["UndefinedWarning", "directions", "undefined", "unit_directions"]
+__all__ = ["UndefinedWarning", "directions", "undefined", "unit_directions", "why_undefined"]
 
 import torch
 from torch import Tensor
@@ -23,6 +23,11 @@ def undefined(metric: Metric, reason: str, like: Tensor | None = None) -> Tensor
     if like is not None:
         return torch.full_like(like, torch.nan)
     return torch.full((), torch.nan, dtype=torch.float64, device=float64_device(metric.device))
+
+
+def why_undefined(metric: Metric) -> list[str]:
+    """Return the reasons that :func:`undefined` got for this Metric so far, in alphabetical order."""
+    return sorted(metric.__dict__.get("_undefined", ()))
 
 
 def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:

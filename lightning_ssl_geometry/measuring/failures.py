@@ -41,7 +41,7 @@ class Failures:
         one_of(get_args(OnError), on_error=on_error)
         self.on_error = on_error
         self._proven: set[str] = set()
-        self._failed: dict[str, set[str]] = {}
+        self._failed: dict[str, dict[str, str]] = {}  # stage -> diagnostic -> the error
         self._pending: Exception | None = None
         self._postpones = False
 
@@ -55,11 +55,16 @@ class Failures:
 
     def begin(self, stage: str) -> None:
         """Forget the failures of a stage."""
-        self._failed[stage] = set()
+        self._failed[stage] = {}
 
     def failed(self, stage: str, diagnostic: str = "") -> bool:
         """Whether a diagnostic or the whole step has failed since :meth:`begin` was called for the stage."""
-        return bool({diagnostic, ""} & self._failed.get(stage, set()))
+        return bool({diagnostic, ""} & self._failed.get(stage, {}).keys())
+
+    def reason(self, stage: str, diagnostic: str) -> str:
+        """Return the error of a diagnostic or of the whole step since :meth:`begin`, or "" if there was none."""
+        errors = self._failed.get(stage, {})
+        return errors.get(diagnostic) or errors.get("", "")
 
     @contextmanager
     def caught(
@@ -75,7 +80,7 @@ class Failures:
         except _ToldError:
             raise
         except Exception as error:
-            self._failed.setdefault(stage, set()).add(diagnostic)
+            self._failed.setdefault(stage, {}).setdefault(diagnostic, _cause(error))
             named = f", diagnostic {diagnostic!r}" if diagnostic else ""
             self._tell(error, moment, f"{who}{named}, stage {stage!r}", stage=stage, lost=lost)
 

@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -327,8 +328,9 @@ class Measurements:
         entries: dict[str, Declared] = {}
         for name, results in found.items():
             said = {}
-            if not self.failures.failed(stage, name):
+            if not self.failures.failed(stage, name) or self._readout.knows(stage, name):
                 said = self._meanings(stage, name, results)
+            if not self.failures.failed(stage, name):
                 self._tell_misnamed(name, results)
             for logged, entry in said.items():
                 if logged in self._refused:
@@ -338,7 +340,8 @@ class Measurements:
                 with self.failures.caught(moment, self.owner.title, stage, diagnostic=name, lost=lost):
                     self.owner.check({logged: entry})
                     self._refused.remove(logged)
-                entries |= {logged: entry} if entry and logged not in self._refused else {}
+                if entry and logged not in self._refused:
+                    entries[logged] = replace(entry, undefined=self._readout.reasons(stage, name))
         self.owner.declare(entries)
 
     def _meanings(self, stage: str, name: str, results: Iterable[str]) -> dict[str, Declared | None]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.diagnostics.undefined import why_undefined
 from lightning_ssl_geometry.measuring.failures import Failures
 from lightning_ssl_geometry.observe.feed import by_key
 from lightning_ssl_geometry.observe.moment import Moment
@@ -38,10 +39,19 @@ class Readout:
         self.failures = failures
         self._keys: dict[tuple[str, str], list[str]] = {}
         self._groups: dict[tuple[int, ...], Any] = {}
+        self._reasons: dict[tuple[str, str], dict[str, None]] = {}
 
     def restart(self) -> None:
-        """Forget the process groups before the next run."""
-        self._groups = {}
+        """Forget the process groups and the reasons for NaN before the next run."""
+        self._groups, self._reasons = {}, {}
+
+    def reasons(self, stage: str, name: str) -> tuple[str, ...]:
+        """Return why results of a diagnostic were NaN in this run."""
+        return tuple(self._reasons.get((stage, name), {}))
+
+    def knows(self, stage: str, name: str) -> bool:
+        """Whether a diagnostic has had results."""
+        return (stage, name) in self._keys
 
     def __call__(
         self, metrics: Mapping[str, Metric], stage: str, moment: Moment, *, seen: Seen, device: torch.device
@@ -65,6 +75,11 @@ class Readout:
                     name, metric, stage, saw=saw.tolist(), failed=bool(failed.any()), device=device
                 )
             found.setdefault(name, self._nan(name, stage))
+            if any(value.isnan().any() for value in found[name].values()):
+                told = (
+                    [self.failures.reason(stage, name)] if self.failures.failed(stage, name) else why_undefined(metric)
+                )
+                self._reasons.setdefault((stage, name), {}).update(dict.fromkeys(filter(None, told)))
             metric.reset()
         self._agree(found, stage, device)
         samples, views = ranks[:, -1].unbind(1)  # (R,), (R,)

@@ -19,7 +19,7 @@ from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.papers import SIMCLR
-from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.quantity import TREND_OF_LOSS, Chart, Quantity
 from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.settings import all_named
 from lightning_ssl_geometry.types import COLUMNS, Batch, Observation
@@ -32,6 +32,7 @@ LOSS = Quantity(
     better="low",
     chart=Chart("loss", "Loss", "loss"),
     headline=True,
+    verdicts=TREND_OF_LOSS,
 )
 CONTRASTIVE_LOSS = replace(
     LOSS,

@@ -89,8 +89,8 @@ class RunRecord:
         with errors_warned("the table of this run"):
             if self.table:
                 console.print(summary_table(run) if self.has_results else Text(run.name, style="bold"))
-                if run.notes:
-                    console.print(remarks(run), soft_wrap=True, highlight=False, markup=False)
+                if said := remarks(run):
+                    console.print(said, soft_wrap=True, highlight=False, markup=False)
         with errors_warned(folder / "report.html"):
             if self.page:
                 page = write_report(run, drawings=drawings)
@@ -132,6 +132,7 @@ def described(model: nn.Module) -> dict[str, Any]:
         "data": None,
         "data_path": None,
         "classes": None,
+        "loss_temperature": _loss_temperature(model),
         "command": _command(),
         "seed": int(seed) if seed else None,
         "started": _now(),
@@ -160,6 +161,14 @@ def _parts(folder: Path) -> list[dict[str, Any]]:
         return [{"started": each["started"], "ended": each["ended"]} for each in parts]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []  # the run goes on without it
+
+
+def _loss_temperature(model: nn.Module) -> float | None:
+    """Return the attribute `temperature` of the model's loss, or None if there is not exactly one such number."""
+    losses = (module for module in model.modules() if "loss" in type(module).__name__.lower())
+    temperatures = (getattr(loss, "temperature", None) for loss in losses)
+    found = {float(each) for each in temperatures if isinstance(each, float | int) and not isinstance(each, bool)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _command() -> str:

@@ -33,11 +33,16 @@ from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.standings import differences_table, standings_table
 from lightning_ssl_geometry.report.table import Table
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
+from lightning_ssl_geometry.report.verdicts import findings
 from lightning_ssl_geometry.report.words import words
 
 _NONE = "\N{EN DASH}"
 _GRAVE = ("not a finite number", "This run failed", "Not drawn", "has two meanings")
 _STATUSES = ("finished", "running", "interrupted", "failed")
+_OF_SOME_PAGES = (
+    "status", "groups", "tiles", "layers", "evaluation", "evaluated", "standings", "coverage", "figure_of", "findings",
+    "looked_for",
+)  # fmt: skip
 _OF_MEANS = (
     "not a finite number", "left out", "the newest of", "fewer rows", "could not be read", "of one name",
     "were read", "shown as infinite", "leave them out", "no finite number", "This run failed", "has two meanings",
@@ -68,7 +73,13 @@ def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Dra
     """Return the texts and tables of the page of one run, by name."""
     run = view.runs[0]
     status = str(run.info.get("status") or "unknown")
-    return _contents(view, drawn, drawings, notes=[*run.notes], readings=readings_of(view) if view.once else {}) | {
+    found, readings = findings(run), readings_of(view) if view.once else {}
+    contents = _contents(view, drawn, drawings, notes=[*run.notes, *found.caveats], readings=readings)
+    papers = [*contents["papers"], *(each.paper for each in found.shown if each.paper)]
+    return contents | {
+        "papers": list(dict.fromkeys(papers)),
+        "findings": found.shown,
+        "looked_for": found.absent,
         "heading": f"Diagnosis of {run.info.get('model') or run.name}" if run.is_diagnosis else run.name,
         "status": (status if status != "unknown" else "status unknown", status if status in _STATUSES else "unknown"),
         "facts": facts(run),
@@ -114,9 +125,7 @@ def _contents(
 ) -> dict[str, Any]:
     quantities = [quantity for panels in drawn.values() for panel in panels for quantity in panel.quantities]
     quantities += [reading.quantity for held in readings.values() for reading in held if reading.quantity]
-    return dict.fromkeys(
-        ["status", "groups", "tiles", "layers", "evaluation", "evaluated", "standings", "coverage", "figure_of"]
-    ) | {
+    return dict.fromkeys(_OF_SOME_PAGES) | {
         "notes": [(note, any(part in note for part in _GRAVE)) for note in [*notes, *drawings.lost]],
         "left_out": drawings.left_out,
         "words": words(view),

@@ -16,6 +16,7 @@ from lightning_ssl_geometry.report.numbers import percent, points
 from lightning_ssl_geometry.report.panel import shown
 from lightning_ssl_geometry.report.run import EVALUATIONS, Run, read_run
 from lightning_ssl_geometry.report.seen import cap_of
+from lightning_ssl_geometry.report.verdicts import findings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -78,15 +79,18 @@ def summary_table(run: Run | str | Path) -> "Table":
 
 
 def remarks(run: Run, most: int = 8) -> str:
-    """Return at most `most` sentences about missing and unreadable files, one per line.
+    """Return what a run shows, and at most `most` sentences about missing and unreadable files, one per line.
 
     >>> print(remarks(Run(Path("."), "run", notes=("a is missing.", "b is empty.")), most=1))
     a is missing.
     1 more of these is on the page.
     """
-    left = len(run.notes) - most
+    found = findings(run)
+    notes = [*run.notes, *found.caveats]
+    left = len(notes) - most
     more = [f"{left} more of these {'is' if left == 1 else 'are'} on the page."] if left > 0 else []
-    return "\n".join([*(plain(note, 1_000) for note in run.notes[:most]), *more])
+    shown = [each.says for each in found.shown]
+    return "\n".join([*(plain(text, 1_000) for text in (*shown, *notes[:most])), *more])
 
 
 def bound(run: Run, name: str) -> str:

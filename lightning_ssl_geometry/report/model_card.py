@@ -18,6 +18,7 @@ from lightning_ssl_geometry.report.facts import weights
 from lightning_ssl_geometry.report.figures import View, in_order
 from lightning_ssl_geometry.report.numbers import moment
 from lightning_ssl_geometry.report.run import Run, read_run
+from lightning_ssl_geometry.report.verdicts import findings
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -77,8 +78,8 @@ def write_card(run: Run | str | Path, output: str | Path | None = None, *, overw
 
 
 def _contents(run: Run) -> dict[str, Any]:
-    found = readings_of(View.of(run))
-    described = {name: [each for each in readings if each.quantity] for name, readings in found.items()}
+    readings_by_section, found = readings_of(View.of(run)), findings(run)
+    described = {name: [each for each in held if each.quantity] for name, held in readings_by_section.items()}
     sections = {name: described[name] for name in in_order(described) if described[name]}
     tables = {"Layer by layer": layer_table(run), "Linear evaluation": evaluation_table(run)}
     command = run.info.get("command")
@@ -87,7 +88,8 @@ def _contents(run: Run) -> dict[str, Any]:
         "title": str(run.info.get("model") or run.name) if run.is_diagnosis else run.name,
         "made": _made(run),
         "command": _fenced(str(command)) if command else None,
-        "notes": run.notes,
+        "notes": [*run.notes, *found.caveats],
+        "findings": found.shown,
         "sections": {SECTIONS.get(name, name): readings for name, readings in sections.items()},
         "tables": {heading: table for heading, table in tables.items() if table},
         "papers": _papers(sections),

@@ -183,6 +183,9 @@ def read_run(run: str | os.PathLike[str]) -> Run:
     delayed = {name for name, each in logs.declared.items() if each.quantity.delayed}
     scalars = {name: _without_first_nan(series) if name in delayed else series for name, series in logs.scalars.items()}
     notes += _odd_values(scalars, logs.declared)
+    within = [entry for entry in history.resumed if entry.within_epoch]
+    notes += [f"Resumed within epoch {entry.epoch:,.0f}: results of its training batches are from those after step "
+              f"{entry.step:,.0f}." for entry in within]  # fmt: skip
     made = Run(
         folder, _name(folder), scalars, arrays=arrays, evaluations=evaluations, info=info | configured | info,
         config=config, notes=tuple(notes), steps_per_epoch=_steps_per_epoch(scalars, arrays), layers=layers, seen=seen,
@@ -243,7 +246,9 @@ def _odd_values(scalars: Mapping[str, Series], declared: Mapping[str, Declared])
         if len(bad := np.flatnonzero(~series.finite)):
             rows = f"{len(bad)} of {len(series.value)} rows"
             where = f"epoch {series.epoch[bad[0]]:g}, step {series.step[bad[0]]:g}"
-            lost.append(f"{series.name} is not a finite number in {rows}, first at {where}.")
+            known = declared.get(series.name)
+            why = "; ".join(plain(reason, 200).rstrip(".") for reason in known.undefined[:3]) if known else ""
+            lost.append(f"{series.name} is not a finite number in {rows}, first at {where}{why and f': {why}'}.")
         if count := int((np.abs(series.value[series.finite]) > MOST_DRAWN).sum()):
             huge.append(f"{series.name} has values beyond ±{MOST_DRAWN:.0e}, {count:,} in all; figures leave them out.")
     return meanings + lost + huge

@@ -229,6 +229,17 @@ def test_data_without_structure_is_near_the_declared_null(name):
     assert list(far_from_null(METRICS[name])) == []
 
 
+KNOWN = {"value", "entries", "zeros", "trend", "change", "loss_temperature", "N", "V", "D", "P"}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_verdicts_are_about_numbers_that_a_run_can_have(name):
+    quantities = METRICS[name].quantities
+    verdicts = [(key, verdict) for key, each in quantities.items() for verdict in each.verdicts]
+    assert not [key for key, verdict in verdicts if verdict.names - KNOWN - quantities.keys()]
+    assert all(verdict.says.endswith(".") and not verdict.source.endswith(".") for _, verdict in verdicts)
+
+
 def test_charts_of_one_name_are_one_chart():
     charts = {quantity.chart for kind in METRICS.values() for quantity in kind.quantities.values()} - {None}
     assert len({chart.name for chart in charts}) == len(charts)

@@ -11,13 +11,16 @@ from hosts import PlainHost, loader, quiet
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import Logger
+from torch import nn
 
 from lightning_ssl_geometry.callbacks import EmbeddingSnapshots, GeometryMonitor, RunReport
 from lightning_ssl_geometry.callbacks.run_callback import run_folder
 from lightning_ssl_geometry.diagnostics import LogSpectrum
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
+from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.recording.arrays import ArrayFiles
 from lightning_ssl_geometry.recording.run_files import RunFiles
+from lightning_ssl_geometry.recording.run_record import described
 
 TAPS = {"h": "trunk", "z": "head"}
 
@@ -203,3 +206,18 @@ def test_a_trial_of_snapshots_writes_nothing(tmp_path, monkeypatch):
     trainer = L.Trainer(callbacks=callbacks, accelerator="cpu", fast_dev_run=True, enable_progress_bar=False)
     trainer.fit(PlainHost(), loader(), loader())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("losses", "temperature"),
+    [
+        ([InfoNCELoss(temperature=0.1)], 0.1),
+        ([InfoNCELoss(temperature=0.1), InfoNCELoss(temperature=0.1)], 0.1),
+        ([InfoNCELoss(temperature=0.1), InfoNCELoss(temperature=0.5)], None),
+        ([InfoNCELoss(temperature=[0.1, 0.5])], None),
+        ([nn.MSELoss()], None),
+        ([], None),
+    ],
+)
+def test_the_record_has_the_temperature_of_the_loss_if_there_is_one(losses, temperature):
+    assert described(nn.ModuleList(losses))["loss_temperature"] == temperature
