@@ -36,9 +36,10 @@ for (const frame of document.querySelectorAll('iframe')) {
     return inner.right > outer.right + 12 || inner.left < outer.left - 12;
   }).map(text => text.textContent));
   const box = page.querySelector('.zoom'), panel = box && box.closest('.panel');
-  const overflow = page.documentElement.scrollWidth - frame.width, wide = panel && panel.parentNode.clientWidth;
+  const overflow = page.documentElement.scrollWidth - frame.width;
   const seen = figures.filter(figure => figure.getBoundingClientRect().width > 300).length;
   if (box) box.click();
+  const wide = panel && panel.parentNode.clientWidth;
   report[frame.width] = {
     paper: getComputedStyle(page.body).backgroundColor, scripts: page.querySelectorAll('script').length,
     zoomed: !box || (box.tabIndex === 0 && panel.clientWidth === wide

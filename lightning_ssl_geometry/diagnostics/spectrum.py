@@ -157,7 +157,7 @@ class ProjectorRank(Diagnostic):
         "rank": _of_projector(
             title="Projector rank",
             text="How many singular values of the projector's weight W reach a threshold. Where there are several "
-            "linear layers, each has a W of its own: layer 3 is that at place 3 of the projector, counted from 0.",
+            "linear layers, each has a W of its own; only linear layers are counted.",
             low="W passes on few directions. Strong augmentations lead there.",
             high="Up to the smaller side of W: it passes on as many directions as its shape allows.",
             cap="min(D, P)",  # for a single linear layer; the widths of inner layers are not known here

@@ -49,6 +49,9 @@ _OF_MEANS = (
 )  # fmt: skip
 
 
+_IN_WORDS = {"world_size": "processes", "from_step": "continued at", "parts": "trained in parts"}
+
+
 @dataclass(frozen=True)
 class Reading:
     """A number and its meaning."""
@@ -291,7 +294,10 @@ def _made_of(group: Group) -> str:
 def _made(run: Run, name: str = "") -> Made:
     rows = {"folder": str(run.folder.resolve())}
     rows |= {f"resumed ({n})": _resumed(entry) for n, entry in enumerate(run.resumed, 1)}
-    rows |= {key.replace("_", " "): _written(key, value) for key, value in run.info.items() if value is not None}
+    known = {key: value for key, value in run.info.items() if value is not None and key != "kind"}
+    if known.get("world_size") == 1:
+        del known["world_size"]
+    rows |= {_IN_WORDS.get(key, key.replace("_", " ")): _written(key, value) for key, value in known.items()}
     return Made(name, rows, run.config)
 
 
@@ -301,11 +307,18 @@ def _resumed(entry: Resumption) -> str:
     return f"at step {entry.step:,.0f}, epoch {entry.epoch:,.0f}, {place}, {moment(entry.time)}{of_rest}"
 
 
+def _part(part: Mapping[str, object]) -> str:
+    ended = part.get("ended")
+    return f"{moment(part.get('started'))}{f' to {moment(ended)}' if ended else ', end not recorded'}"
+
+
 def _written(key: str, value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_written(name, item)}" for name, item in value.items() if item is not None)
     if key == "parts" and isinstance(value, list):
-        return "; ".join(_written("", part) for part in value)
+        return "; ".join(_part(part) if isinstance(part, Mapping) else _written("", part) for part in value)
+    if key == "from_step":
+        return f"step {_written('steps', value)}"
     if key in ("started", "ended"):
         return moment(value)
     if isinstance(value, int) and key in ("steps", "parameters", "samples"):

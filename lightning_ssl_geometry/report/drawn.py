@@ -4,6 +4,7 @@ __all__ = ["Drawings", "draw"]
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -103,4 +104,13 @@ def _told_apart(panels: Mapping[str, Sequence[Panel]]) -> dict[str, list[Panel]]
         free = next(each for each in chain([name], (f"{name}_{k}" for k in count(2))) if each not in seen)
         seen.add(free)
         found[section].append(replace(panel, name=free))
-    return found
+    return {section: _titled_apart(held) for section, held in found.items()}
+
+
+def _titled_apart(panels: Sequence[Panel]) -> list[Panel]:
+    # titles of a section that are equal get the data that they show, or else the figure's name
+    for more in (lambda panel: ", ".join(filter(None, panel.stages)), lambda panel: panel.name):
+        counts = Counter(panel.title for panel in panels)
+        panels = [replace(panel, title=f"{panel.title}, {more(panel)}") if counts[panel.title] > 1 and more(panel)
+                  else panel for panel in panels]  # fmt: skip
+    return [*panels]

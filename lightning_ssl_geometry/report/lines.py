@@ -14,6 +14,7 @@ from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.members import logged, printable
 from lightning_ssl_geometry.report.numbers import deviation
 from lightning_ssl_geometry.report.panel import (
+    DASHES,
     Panel,
     caption_of,
     ceiling_of,
@@ -28,6 +29,7 @@ from lightning_ssl_geometry.report.tracks import Track, counted, dash_names, mea
 _MOST_POINTS = 150
 _LOST = "Crosses: a run had no finite number there."
 _MOST_COMPONENTS = 30
+_MOST_LABELS = 13  # at the ends of lines, one above the other
 _TOGETHER = 3  # components in one figure of groups, whose dashes tell them apart
 _LOOKS: tuple[tuple[str, Dash], ...] = (
     ("orange", "dotted"), ("green", "solid"), ("blue", "dashed"), ("violet", "dashdot"), ("red", "dashdot"),
@@ -74,7 +76,8 @@ def _drawn(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
 
 
 def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
-    drawn = [curve for track in found for curve in _background(track, view)] + [_curve(track, view) for track in found]
+    drawn = [curve for track in found for curve in _background(track, view)]
+    drawn += [_curve(track, view, label=label) for track, label in zip(found, _end_labels(found, view), strict=True)]
     end = max([float(curve.x.max()) for curve in drawn if len(curve.x)], default=0.0)
     named = [(printable(track.words or plan.title, 30), _time(track, view), track.mean.mean) for track in found]
     same, stages = same_lines(named), list(dict.fromkeys(track.stage for track in found))
@@ -94,13 +97,33 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
                  stages=stages, dashed=view.alone, remark=said)  # fmt: skip
 
 
-def _curve(track: Track, view: View) -> Curve:
-    scale, show = shown(track.member.quantity)
-    mean, size, baseline = track.mean, _values_per_point(track, view), track.member.quantity.baseline
+def _end_labels(found: Sequence[Track], view: View) -> list[str]:
+    # one label for all lines of a quantity that end at the same number; if there are too many, the most important
+    ends: dict[tuple[int, str, str], list[int]] = {}
+    for place, track in enumerate(found):
+        name = track.name if view.alone or track.name or track.member.quantity.baseline else track.label
+        if name or (view.alone and not track.member.quantity.baseline):
+            value = shown(track.member.quantity)[1](
+                float(_averaged(track.mean.mean, _values_per_point(track, view))[-1])
+            )
+            ends.setdefault((id(track.member), track.group.name, value), []).append(place)
+    kept = sorted(ends.items(), key=lambda each: not _leads(found[each[1][0]]))[:_MOST_LABELS]
+    labels = [""] * len(found)
+    for (_, _, value), places in kept:
+        names = [found[place].name or found[place].label for place in places]
+        stages = [name for name in dict.fromkeys(names) if name in DASHES]
+        labels[places[0]] = f"{', '.join(stages) if names[0] in DASHES else names[0]} {value}".strip()
+    return labels
+
+
+def _leads(track: Track) -> bool:
+    return bool(track.name) and track.name not in DASHES and not track.member.quantity.baseline
+
+
+def _curve(track: Track, view: View, label: str) -> Curve:
+    scale = shown(track.member.quantity)[0]
+    mean, size = track.mean, _values_per_point(track, view)
     time, value = _averaged(_time(track, view), size), _averaged(mean.mean, size)
-    label = f"{track.name} {show(float(value[-1]))}".strip()
-    if (baseline or not track.name) if not view.alone else (baseline and not track.name):
-        label = ""
     return Curve(
         label, time, scale * value, color=track.color, dash=track.dash, tips=_tips(track, view, value, size=size),
         spread=None if mean.std is None else scale * mean.std, bounds=limits(track.member.quantity),

@@ -34,6 +34,7 @@ class Member:
     names: dict[int, dict[str, str]] = field(default_factory=dict)  # run's place -> stage -> its logged name
     own_name: str = ""  # tells it apart from another quantity of the same meaning
     spaces: bool = False  # its title names its space: there are several, or it is not the one of its class
+    ordinal: str = ""  # "2nd layer" of those that have the quantity, if they are places in a list of layers
 
     @property
     def quantity(self) -> Quantity:
@@ -47,8 +48,14 @@ class Member:
 
     @property
     def part(self) -> str:
-        """The part of the network, such as a layer's name, or ""."""
-        return _layer_name(self.declared.part) if self.declared and self.declared.part else ""
+        """The part of the network, such as "2nd layer, layers.3", or ""."""
+        name = _layer_name(self.declared.part) if self.declared and self.declared.part else ""
+        return ", ".join(filter(None, [self.ordinal, f"place {name}" if name.isdecimal() else name]))
+
+    @property
+    def short_part(self) -> str:
+        """The part of the network for the end of a line: "2nd layer" if layers are counted, else its name."""
+        return self.ordinal or self.part
 
     @property
     def kind(self) -> Kind | None:
@@ -94,7 +101,7 @@ def members(runs: Sequence[Run], last_layers: bool = False) -> list[Member]:
             own = _own_name(base, alike[identity]) if identity in several else ""
             member = found.setdefault(key, Member(declared, base, own_name=own, spaces=apart))
             member.names.setdefault(place, {}).setdefault(stage, name)
-    return list(found.values())
+    return _layers_counted([*found.values()])
 
 
 def logged(run: Run, name: str) -> Series | Readouts | Snapshot | None:
@@ -150,7 +157,29 @@ def stage_order(stage: str) -> int:
 
 
 def _layer_name(part: str) -> str:
-    return f"layer {part}" if part.isdecimal() else re.sub(r"_(?=\d)|(?<=\d)_", ".", part)
+    return re.sub(r"_(?=\d)|(?<=\d)_", ".", part)
+
+
+def _layers_counted(found: Sequence[Member]) -> list[Member]:
+    # "layers.0" and "layers.3" are the first and second layer that have the quantity; "head" is no place in a list
+    lists: dict[tuple[str, ...], list[int]] = {}
+    places: dict[int, tuple[tuple[str, ...], int]] = {}
+    for at, member in enumerate(found):
+        known = member.declared
+        listed, _, place = _layer_name(known.part).rpartition(".") if known else ("", "", "")
+        if known and place.isdecimal():
+            which = (known.diagnostic, known.key, known.space, member.own_name.removesuffix(known.part), listed)
+            places[at] = which, int(place)
+            lists.setdefault(which, []).append(int(place))
+    counted = {at: sorted(set(lists[which])).index(place) for at, (which, place) in places.items()
+               if len(set(lists[which])) > 1}  # fmt: skip
+    return [replace(member, ordinal=f"{_ordinal(counted[at] + 1)} layer") if at in counted else member
+            for at, member in enumerate(found)]  # fmt: skip
+
+
+def _ordinal(number: int) -> str:
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else ends.get(number % 10, 'th')}"
 
 
 def space_name(space: str) -> str:
@@ -185,10 +214,10 @@ def _repeated(held: Mapping[str, _Identity]) -> set[_Identity]:  # several logs 
     return {identity for (_, identity), count in counts.items() if count > 1}
 
 
-def _own_name(base: str, alike: Iterable[str]) -> str:  # the name of its monitor, if that is enough
+def _own_name(base: str, alike: Iterable[str]) -> str:  # the name of its monitor, or "" without, if that is enough
     monitors = [name.rpartition("/")[0] for name in alike]
     monitor = base.rpartition("/")[0]
-    return monitor if monitor and monitors.count(monitor) == 1 else base
+    return monitor if monitors.count(monitor) == 1 else base
 
 
 def _of_last_layers(held: Mapping[str, _Identity]) -> dict[str, _Identity]:

@@ -3,15 +3,16 @@
 __all__ = ["comparison_figures", "comparison_numbers", "figures", "figures_by_section", "page_of", "write_comparison",
            "write_report"]  # fmt: skip
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from lightning_ssl_geometry.files import replacing
 from lightning_ssl_geometry.quantity import Quantity
@@ -21,6 +22,7 @@ from lightning_ssl_geometry.report.download import saved
 from lightning_ssl_geometry.report.drawn import Drawings, draw
 from lightning_ssl_geometry.report.figures import View, in_order
 from lightning_ssl_geometry.report.groups import read_groups
+from lightning_ssl_geometry.report.layout import Below, below, in_rows
 from lightning_ssl_geometry.report.logs import Floats
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.run import Run, read_run
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS, _MUCH_LONGER = 3, 400  # figures in a row, letters
+_CODE = re.compile(r"`([^`]+)`")
 _MODELS = Quantity(
     title="CKA between models",
     text="Linear CKA between the models' representations of the same samples.",
@@ -49,8 +52,7 @@ class Shown:
     panel: Panel
     svg: Markup
     saved: Any  # its numbers as a link
-    texts: Sequence[Quantity] = field(default_factory=list)  # quantities whose sentences are new to the section
-    named: bool = False  # each sentence says which quantity it is about
+    below: Below
     alone: bool = False  # it takes a row of its own, where it would be the last of three
 
 
@@ -81,7 +83,7 @@ def page_of(run: Run, drawings: Drawings) -> str:
     view = View.of(run)
     drawn = draw(view, drawings)
     sections = _sections(drawn, drawings, run.name)
-    return _template().render(title=run.name, sections=sections, **run_contents(view, drawn, drawings))
+    return _rendered(run.name, sections, run_contents(view, drawn, drawings))
 
 
 def write_comparison(
@@ -117,7 +119,7 @@ def write_comparison(
         drawn = {name: drawn[name] for name in in_order(drawn)}
     sections = _sections(drawn, drawings, title)
     contents = comparison_contents(view, title, drawn, drawings=drawings)
-    return _write(Path(output), _template().render(title=title, sections=sections, **contents), drawings)
+    return _write(Path(output), _rendered(title, sections, contents), drawings)
 
 
 def figures(run: Run, *, drawings: Drawings | None = None) -> "dict[str, Figure]":
@@ -182,32 +184,44 @@ def _similarity(names: Sequence[str], values: Floats) -> Panel:
 def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: str) -> dict[str, list[Shown]]:
     sections: dict[str, list[Shown]] = {}
     for number, (name, panels) in enumerate(drawn.items()):
-        said: set[str] = set()
+        pictures: list[tuple[Panel, Markup]] = []
         for place, panel in enumerate(panels):
-            texts = panel.quantities
             try:
-                svg = inline_svg(panel.figure, key=f"figure{number}-{place}", label=panel.label)
+                pictures.append((panel, inline_svg(panel.figure, key=f"figure{number}-{place}", label=panel.label)))
             except Exception as error:  # of matplotlib
                 drawings.lose(panel.title, error)
-                continue
-            new = [quantity for quantity in texts if _words(quantity) not in said]
-            sections.setdefault(name, []).append(
-                Shown(panel, svg, saved(f"{prefix}-{panel.name}", panel.numbers), texts=new, named=len(texts) > 1)
-            )
-            said |= set(map(_words, texts))
-    return {name: _last_alone(shown) for name, shown in sections.items()}
+        texts = below([panel for panel, _ in pictures])
+        for (panel, svg), said in zip(pictures, texts, strict=True):
+            table = saved(f"{prefix}-{panel.name}", panel.numbers)
+            sections.setdefault(name, []).append(Shown(panel, svg, table, said))
+    return sections
 
 
-def _words(quantity: Quantity) -> str:
-    return "\n".join((quantity.title, quantity.text, quantity.low, quantity.high))
+def _rendered(title: str, sections: Mapping[str, list[Shown]], contents: Mapping[str, Any]) -> str:
+    order, counts = contents["order"], dict[str, int]()
+    for name in order:
+        whole = name in contents["readings"] or (name == "layers" and contents["layers"])
+        more = bool(contents["evaluation"]) and name == contents["evaluated"]
+        counts[name] = 0 if whole or name not in sections else len(sections[name]) + more
+    rows = in_rows(counts)
+    wide = {row[0][0] for row in rows if len(row) == 1}
+    held = {name: _last_alone(shown) if name in wide else shown for name, shown in sections.items()}
+    ids = {name: name if name in contents["headings"] else f"own-{place}" for place, name in enumerate(order, start=1)}
+    return _template().render(title=title, sections=held, rows=rows, ids=ids, **contents)
 
 
 def _last_alone(shown: list[Shown]) -> list[Shown]:
     # a figure that would be alone in the last row fills it, unless the texts differ much in length
-    letters = [sum(len(text.text + text.low + text.high) for text in each.texts) for each in shown[:-1]]
-    if len(shown) % _COLUMNS != 1 or max(letters, default=0) - min(letters, default=0) > _MUCH_LONGER:
+    letters = [sum(len(text.text + text.low + text.high) for text in each.below.texts) for each in shown[:-1]]
+    says_little = len(shown) > 1 and not shown[-1].below.texts
+    if len(shown) % _COLUMNS != 1 or says_little or max(letters, default=0) - min(letters, default=0) > _MUCH_LONGER:
         return shown
     return [*shown[:-1], replace(shown[-1], alone=True)]
+
+
+def _with_code(text: str) -> Markup:
+    """Escape a text for HTML, and set its parts between backticks as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 @lru_cache
@@ -220,6 +234,7 @@ def _template() -> "Template":
     )  # fmt: skip
     style = files("lightning_ssl_geometry.report").joinpath("page.css").read_text("utf-8")
     environment.globals |= {"style": Markup(style)}
+    environment.filters["code"] = _with_code
     return environment.get_template("page.html.j2")
 
 

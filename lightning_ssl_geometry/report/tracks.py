@@ -72,7 +72,8 @@ def labels(plan: Plan) -> dict[int, str]:
     found = {}
     for member in drawn:
         spaced = space_name(member.space) if len(spaces) > 1 and not member.quantity.baseline else ""
-        parted = member.part if len(parts) > 1 else ""
+        several = len({each.short_part for each in drawn}) == len(parts)
+        parted = (member.short_part if several else member.part) if len(parts) > 1 else ""
         based = member.own_name if len(drawn) > 1 else ""
         found[id(member)] = printable(", ".join(filter(None, [member.quantity.label, spaced, parted, based])), 30)
     if len(drawn) > 1 and len(set(found.values())) < len(drawn):

@@ -97,10 +97,13 @@ def test_two_objects_of_one_class_and_two_monitors_are_told_apart_by_their_names
 
 
 @pytest.mark.parametrize(
-    ("layers", "named"),
-    [(("layer1", "layer10", "layer2"), "layer2"), (("layers_0", "layers_3", "layers_10"), "layers.10")],
+    ("layers", "named", "end"),
+    [
+        (("layer1", "layer10", "layer2"), "layer2", "layer2"),
+        (("layers_0", "layers_3", "layers_10"), "3rd layer, layers.10", "3rd layer"),
+    ],
 )
-def test_the_last_layer_is_the_last_that_was_declared_whatever_its_name(tmp_path, layers, named):
+def test_the_last_layer_is_the_last_that_was_declared_whatever_its_name(tmp_path, layers, named, end):
     about = {f"val__rank_{layer}": entry("Rank", key="rank", part=layer, headline=True) for layer in layers}
     declare(write_log(tmp_path, **{name: [4, place] for place, name in enumerate(about)}), **about)
     parts = {f"val__own_{layer}": entry("Own", key="own", part=layer, picture=Picture("components"))
@@ -111,7 +114,7 @@ def test_the_last_layer_is_the_last_that_was_declared_whatever_its_name(tmp_path
     text = report(tmp_path).text
     assert (f"Rank ({named})2val" in text, text.count("2val")) == (True, 1)
     axes = drawn(tmp_path)
-    assert f"{named} 2" in texts(axes["toy_rank"])
+    assert f"{end} 2" in texts(axes["toy_rank"])
     (own,) = (each for name, each in axes.items() if name.startswith("toy_own"))
     assert lines(own, "green")[0].get_ydata().tolist() == [2, 2]
     assert lines(compared(a=[tmp_path])["toy_rank"])[0].get_ydata().tolist() == [4, 2]
