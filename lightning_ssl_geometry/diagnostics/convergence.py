@@ -21,7 +21,9 @@ from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _CONVERGENCE = Chart("rank_convergence", "Effective rank over the number of rows", "directions")
 _CLASSES = Chart("class_ranks", "Effective rank of each class", "directions")
-_nested = partial(Quantity, paper=RANKME, bounds=(1, None), chart=_CONVERGENCE, picture=Picture("profile"))
+_nested = partial(
+    Quantity, paper=RANKME, bounds=(1, None), chart=_CONVERGENCE, picture=Picture("profile"), xlabel="rows"
+)
 _of_class = partial(Quantity, bounds=(1, None), chart=_CLASSES, xlabel="class, in order of its label")
 _CLASS_MEAN = Chart("class_rank", "Effective rank within classes", "directions")
 
