@@ -367,13 +367,13 @@ TREND_OF_LOSS = (
     Verdict(
         says="The loss was still falling: by {-change} in the last third of the run, to {value}.",
         when="trend < -2.326",
-        source="Mann's and Kendall's test of a trend, one-sided at the level 1%, and Sen's slope",
+        source="one-sided test at 1% of Mann 1945 and Kendall 1948, slope of Sen 1968",
         topic="a loss that still falls",
     ),
     Verdict(
         says="The loss was rising: by {change} in the last third of the run, to {value}.",
         when="trend > 2.326",
-        source="Mann's and Kendall's test of a trend, one-sided at the level 1%, and Sen's slope",
+        source="one-sided test at 1% of Mann 1945 and Kendall 1948, slope of Sen 1968",
         topic="a loss that rises",
     ),
 )

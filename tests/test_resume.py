@@ -144,6 +144,7 @@ def test_a_run_that_is_resumed_within_an_epoch_says_what_its_means_are_of(tmp_pa
     page = write_report(tmp_path / "run", tmp_path / "x.html").read_text()
     assert "at step 6, epoch 1, from ../version_0" in page
     assert "training batches show is of those after this step" in page
+    assert "Resumed within epoch 1: results of its training batches are from those after step 6." in page
 
 
 def test_slurms_requeue_continues_one_history(tmp_path, whole, monkeypatch):

@@ -30,7 +30,7 @@ def _worse_than(features: str, words: str) -> Verdict:
         says=f"A linear classifier is better on {words} ({{{features}}}) than on the trained network ({{trained}}), "
         "on {N} samples.",
         when=f"trained + 2.326 * sqrt(({variance}) / N) < {features}",
-        source="one-sided test of two proportions at the level 1%, in the normal approximation",
+        source="one-sided test of two proportions at 1%",
         topic=f"a network that is worse than {words}",
     )
 

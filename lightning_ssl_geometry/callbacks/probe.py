@@ -73,7 +73,7 @@ class Probe(StageCallback):
                     "frequent class is always named.",
                     when="value <= chance + 2.326 * sqrt(chance * (1 - chance) / N)",
                     given="N * chance * (1 - chance) >= 9",  # else the approximation is poor
-                    source="one-sided test of a binomial proportion at the level 1%, in the normal approximation",
+                    source="one-sided binomial test at 1%",
                     topic="a probe at chance",
                 ),
             ),

@@ -66,7 +66,7 @@ class UpperBound(SampledEmbeddings):
                     says="By InfoNCE, {space} tells samples apart no better than equal embeddings do: it is "
                     "{value}, and {log(negatives)} if all embeddings are equal.",
                     when="value >= log(negatives) - 0.000001 * value",
-                    source="Eq. 1: of equal embeddings it is log(2(N - 1)); 1e-6 of it is rounding of the log",
+                    source="Eq. 1, up to rounding",
                     paper=COSENTINO,
                     topic="InfoNCE at its value for equal embeddings",
                 ),
@@ -74,7 +74,7 @@ class UpperBound(SampledEmbeddings):
                     says="InfoNCE ({value}) is above its upper bound ({upper}), which cannot be: an error of this "
                     "package or of its files.",
                     when="value > upper + 0.00001 * max(1, value)",
-                    source="Prop. 3.1, a theorem; 1e-5 is rounding of the logs",
+                    source="Prop. 3.1, up to rounding",
                     paper=COSENTINO,
                     topic="a bound that is violated",
                 ),

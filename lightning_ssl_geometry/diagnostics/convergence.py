@@ -21,7 +21,9 @@ from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _CONVERGENCE = Chart("rank_convergence", "Effective rank over the number of rows", "directions")
 _CLASSES = Chart("class_ranks", "Effective rank of each class", "directions")
-_nested = partial(Quantity, paper=RANKME, bounds=(1, None), chart=_CONVERGENCE, picture=Picture("profile"))
+_nested = partial(
+    Quantity, paper=RANKME, bounds=(1, None), chart=_CONVERGENCE, picture=Picture("profile"), xlabel="rows"
+)
 _of_class = partial(Quantity, bounds=(1, None), chart=_CLASSES, xlabel="class, in order of its label")
 _CLASS_MEAN = Chart("class_rank", "Effective rank within classes", "directions")
 
@@ -31,11 +33,11 @@ class RankConvergence(SampledRows):
 
     Observes h, with D dimensions and V views, and the index of each sample in the data set. The sets of samples are
     nested, and random: a hash of the index orders the samples. `rank` (K,) is :class:`EffectiveRank` of all views of
-    2^k samples, for k = 1, 2, ... up to `contrast_size` samples. `rows` (K,) has the numbers of rows, V times those of
-    samples, and `cap` (K,) the largest possible ranks, min(rows, D). Values for more samples than were observed are
-    NaN. `growth` is the rank of all n kept samples divided by that of n // 2 of them, minus 1. All ranks are NaN if a
-    value of h is not finite, or all rows are 0 up to rounding. Memory: O(contrast_size V D + D^2). `compute` costs
-    O(contrast_size V D^2 + K D^3).
+    2^k samples, for k = 1, 2, ..., K with 2^K <= n, the number of kept samples. It should be the same at each readout,
+    as in the stages "val", "test" and "probe". `rows` (K,) has the numbers of rows, V times those of samples, and `cap`
+    (K,) the largest possible ranks, min(rows, D). `growth` is the rank of all n samples divided by that of n // 2 of
+    them, minus 1. A result is NaN if a value of h is not finite, or all of its rows are 0 up to rounding. Memory:
+    O(contrast_size V D + D^2). `compute` costs O(contrast_size V D^2 + K D^3).
 
     Args:
         contrast_size: Number of samples kept, >= 2.
@@ -92,11 +94,10 @@ class RankConvergence(SampledRows):
     def compute(self) -> dict[str, Tensor]:
         h = self.rows()["h"]  # (n, V, D), in the order of the hash
         n, views, dim = h.shape
-        sizes = [2**power for power in range(1, self.contrast_size.bit_length())]
-        ranks = self._ranks(h, sorted({n, n // 2, *(size for size in sizes if size <= n)}))
-        rows = ranks[n].new_tensor([size * views if size <= n else torch.nan for size in sizes])
-        nan = torch.full_like(ranks[n], torch.nan)
-        rank = torch.stack([ranks.get(size, nan) for size in sizes])
+        sizes = [2**power for power in range(1, n.bit_length())]
+        ranks = self._ranks(h, sorted({n, n // 2, *sizes}))
+        rank = torch.stack([ranks[size] for size in sizes])
+        rows = rank.new_tensor([size * views for size in sizes]).where(rank.isfinite(), torch.nan)
         return {"rank": rank, "rows": rows, "cap": rows.clamp(max=dim), "growth": ranks[n] / ranks[n // 2] - 1}
 
     def _ranks(self, h: Tensor, sizes: Sequence[int]) -> dict[int, Tensor]:

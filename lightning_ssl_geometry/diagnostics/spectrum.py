@@ -73,8 +73,7 @@ class EffectiveRank(Moments):
                     "{value}).",
                     when="value < 1.5",
                     given="D > 1 and N > 1",
-                    source="Eq. 1: the effective rank is 1 only if all rows lie along one direction; below 1.5, 1 is "
-                    "the nearest whole number of directions",
+                    source="Eq. 1: 1 only if all rows lie along one direction; rounded to whole directions",
                     paper=RANKME,
                     topic="all rows along one direction",
                 ),
@@ -121,7 +120,7 @@ class LogSpectrum(Moments):
                     "to rounding (collapse in part).",
                     when="zeros > 0",
                     given="N > entries and entries - zeros > 1",
-                    source="Sec. 3: in dimensional collapse, singular values are 0 although there are enough rows",
+                    source="Sec. 3; from more samples than dimensions",
                     paper=DIRECTCLR,
                     topic="unused dimensions",
                 ),
