@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_ssl_geometry.callbacks.objective import Objective
 from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, keep_table, now, run_files
-from lightning_ssl_geometry.checks import one_of
+from lightning_ssl_geometry.checks import at_least, one_of
 from lightning_ssl_geometry.either_lightning import either
 from lightning_ssl_geometry.recording.logged import FigureTime, log_run, shows_figures
 from lightning_ssl_geometry.recording.run_files import RunFiles
@@ -67,6 +67,7 @@ class RunReport(RunCallback):
     ) -> None:
         super().__init__()
         one_of(get_args(Kind), kind=kind)
+        at_least(0, figures_share=figures_share)
         self.page = page
         self.table = table
         self.kind = kind

@@ -71,8 +71,8 @@ class _Column:
         best = max(known) if self.better == "high" else min(known)
         if best <= self.null if self.better == "high" else best >= self.null:
             return set()  # no better than chance
-        top = self.show(best)
-        return {place for place, mean in enumerate(means) if self.show(mean) == top}
+        shown = [self.cell(group).split()[0] for group in groups]  # the mean, with the decimals of the table
+        return {place for place, text in enumerate(shown) if text == shown[means.index(best)]}
 
 
 def standings_table(view: View) -> Table | None:

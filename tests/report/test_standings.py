@@ -105,6 +105,17 @@ def test_an_accuracy_without_a_chance_of_its_own_is_held_against_a_guess_among_t
     assert not table.best
 
 
+def test_means_that_are_shown_with_different_digits_are_not_both_best(tmp_path):
+    loss, folders = entry("Loss", of="Loss", better="low", headline=True), {}
+    for name, values in (("a", [4.6143, 4.6147]), ("b", [4.6127, 4.6129])):
+        for seed, value in enumerate(values):
+            write_log(tmp_path / f"{name}{seed}", val__loss=[5.0, value])
+            folders.setdefault(name, []).append(declare(tmp_path / f"{name}{seed}", val__loss=loss))
+    table = standings_table(View(tuple(read_groups(folders))))
+    assert [row[2][:6] for row in table.rows] == ["4.6145", "4.6128"]  # with three digits, both would be 4.61
+    assert table.best == {(1, 2)}
+
+
 def numbers(cell):
     mean, low, high = cell.replace("\N{MINUS SIGN}", "-").replace("[", "").replace("]", "").replace(",", "").split()
     return [float(mean), float(low), float(high)]
