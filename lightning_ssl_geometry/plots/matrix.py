@@ -102,7 +102,7 @@ def _tips(axes: "Axes", names: Sequence[str], values: Floats, cell: float) -> No
     found = np.argwhere(np.isfinite(values))
     texts = [f"{names[row]} and {names[column]}: {values[row, column]:.4g}" for row, column in found]
     y, x = found.T.astype(np.float64) + 0.5
-    put_tips(axes, x, y, texts=texts, marker="s", size=cell)
+    put_tips(axes, x, y, texts=texts, size=cell)
 
 
 def _scale(axes: "Axes", meaning: str, limits: tuple[float, float]) -> None:
