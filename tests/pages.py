@@ -30,7 +30,7 @@ FLAGS = [
 MEASURE = """
 const report = {};
 for (const frame of document.querySelectorAll('iframe')) {
-  const page = frame.contentDocument, figures = [...page.querySelectorAll('svg.figure')];
+  const page = frame.contentDocument, figures = [...page.querySelectorAll('.canvas:not(.every) svg.figure')];
   const cut = figures.flatMap(figure => [...figure.querySelectorAll('text')].filter(text => {
     const inner = text.getBoundingClientRect(), outer = figure.getBoundingClientRect();
     return inner.right > outer.right + 12 || inner.left < outer.left - 12;
@@ -44,7 +44,7 @@ for (const frame of document.querySelectorAll('iframe')) {
     paper: getComputedStyle(page.body).backgroundColor, scripts: page.querySelectorAll('script').length,
     zoomed: !box || (box.tabIndex === 0 && panel.clientWidth === wide
                      && page.documentElement.scrollWidth <= frame.width
-                     && panel.querySelector('.figure').clientWidth >= Math.min(640, wide)),
+                     && panel.querySelector('.figure').clientWidth >= Math.min(500, wide)),
     overflow, figures: figures.length, cut, seen,
     script: String(frame.contentWindow.ran),
   };
@@ -142,9 +142,14 @@ def comparison(folder: Path, **groups):
     return page_of(write_comparison(groups, folder / "page.html"))
 
 
+def figures_of(folder: Path):
+    """A run's figures, by name."""
+    return figures(read_run(folder))
+
+
 def drawn(folder: Path):
     """The axes of a run's figures, by name."""
-    return {name: figure.axes[0] for name, figure in figures(read_run(folder)).items()}
+    return {name: figure.axes[0] for name, figure in figures_of(folder).items()}
 
 
 def compared(**groups):
@@ -206,7 +211,7 @@ class Page(HTMLParser):
         uses = {attributes["href"][1:] for tag, attributes in self.attributes if tag == "use"}
         assert uses | set(re.findall(r"url\(#([^)]+)\)", self.source)) <= set(ids)
         found = re.findall(r'<svg class="figure".*?</svg>', self.source, re.DOTALL)
-        assert len(found) == self.count() > 0
+        assert len(found) >= self.count() > 0  # an enlarged figure may have a second scale
         together = "".join(found)
         assert not re.search("#[0-9a-f]{6}|font-family|<style", together)
         assert set(re.findall(r"var\(--([\w-]+)\)", together)) <= set(re.findall(r"--([\w-]+):", self.source))
@@ -217,7 +222,7 @@ class Page(HTMLParser):
 
     def count(self):
         """How many figures it has."""
-        return self.values("class").count("figure")
+        return self.tags.count("figure")
 
     def downloads(self):
         """The tables that it offers, by name."""

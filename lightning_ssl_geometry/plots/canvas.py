@@ -274,11 +274,15 @@ def spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))]
 
 
-def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str], marker: str = "o", size: float = 11.0) -> None:
-    """Add a tooltip to each point (x, y). The texts are stored in the id of the SVG group of the points."""
+def put_tips(axes: "Axes", x: Floats, y: Floats, texts: Sequence[str], of: str = "tips", size: float = 0) -> None:
+    """Add a tooltip to each point (x, y). The texts are stored in the id of the SVG group of the points.
+
+    `of` is "tips every" for the points of lines that only an enlarged figure shows. `size` is the side of the square
+    that shows the tooltip, in pixels; 0 for a point.
+    """
     if texts:
-        gid = json.dumps(["tips", *texts])
-        axes.plot(x, y, marker, markersize=size, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
+        gid = json.dumps([f"{of} cells {size:.4g}" if size else of, *texts])
+        axes.plot(x, y, "o", markersize=11.0, color="none", markeredgecolor="none", gid=gid, clip_on=False, zorder=9)
 
 
 def write(

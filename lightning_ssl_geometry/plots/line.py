@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_TIPS, _MOST_POINTS = 60, 600
 _BESIDE, _LINE = 165.0, 13.0  # the longest label, and the height of one, in pixels
+_PALE = RAMP[:3]  # whose contrast is enough for lines, and not for texts
 _NO_CAPTION = Caption()
 
 
@@ -47,7 +48,7 @@ class Curve:
         color: A key of `COLORS`, or a colour of `RAMP`.
         dash: "solid", "dashed", "dashdot" or "dotted".
         faint: Draw a thin line in the background, without a label.
-        tips: R tooltip texts, or none.
+        tips: R tooltip texts, or none. A point whose text is "" has no tooltip.
         spread: Half the height of a band around the line, (R,). NaN: a gap in the band. None: no band.
         factor: Draw the band from y / spread to y * spread instead.
         bounds: Least and greatest possible value. A wider band is cut there.
@@ -108,6 +109,7 @@ def curves(
     log: bool | None = None,
     names: Sequence[str] = (),
     caption: Caption = _NO_CAPTION,
+    behind: Sequence[Curve] = (),
 ) -> "Figure":
     """Draw lines: scalars over training, spectra over their index, or values over named positions such as layers.
 
@@ -122,8 +124,11 @@ def curves(
             positive and span more than five decades.
         names: Names of the positions 0, 1, 2, ... on the horizontal axis. They replace numbers and `xlabel`.
         caption: Texts around the figure.
+        behind: Thin lines behind the others, such as all readouts. They are invisible: a page shows them if the figure
+            is enlarged.
     """
-    values = finite_values([line.y for line in lines], "lines", bool(log))
+    finite_values([line.y for line in lines], "lines", bool(log))
+    values = finite_values([line.y for line in (*lines, *behind)], "lines", bool(log))
     if log is None:
         log = bool(values.min() > LEAST and values.max() > 1e5 * values.min())
     bands = [edge for line in lines for edge in line.edges or ()]
@@ -137,6 +142,7 @@ def curves(
         x_axis(axes, xlabel, xlim or (float(x.min()), float(x.max())))
     for line in lines:
         _band(axes, line)
+    _draw_behind(axes, behind, log)
     for line in lines:
         _draw(axes, line, log)
     named = [line for line in lines if line.label and not line.faint]
@@ -171,6 +177,25 @@ def _draw(axes: "Axes", line: Curve, log: bool) -> None:
         _draw_points(axes, line, y, drawn=drawn)
 
 
+def _draw_behind(axes: "Axes", lines: Sequence[Curve], log: bool) -> None:
+    from matplotlib.collections import LineCollection
+
+    if not lines:
+        return
+    drawn = [np.column_stack([line.x, line.y])[drawable(line.y, log)] for line in lines]
+    colors = [line.shade for line in lines]
+    bundle = LineCollection(drawn, colors=colors, linewidths=1.0, gid="every", visible=False)
+    axes.add_collection(bundle, autolim=False)
+    tips = [
+        (x, y, tip)
+        for line in lines
+        for x, y, seen, tip in zip(line.x, line.y, drawable(line.y, log), line.tips or [""] * len(line.x), strict=True)
+        if seen and tip
+    ]
+    x, y = (np.array([tip[axis] for tip in tips]) for axis in (0, 1))
+    put_tips(axes, x, y, texts=[text for *_, text in tips], of="tips every")
+
+
 def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_]) -> None:
     color = line.shade
     alone = drawn & ~np.append(False, drawn[:-1]) & ~np.append(drawn[1:], False)
@@ -178,9 +203,11 @@ def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_])
     axes.plot(line.x[dotted], y[dotted], "o", markersize=4, color=color, clip_on=False)
     lost = line.x[~drawable(line.y)]
     axes.plot(lost, np.full(len(lost), axes.get_ylim()[0]), "x", markersize=5, color=color, clip_on=False, zorder=5)
-    tipped = spaced(np.flatnonzero(drawn), _MOST_TIPS)
+    named = np.array([bool(tip) for tip in line.tips] or [False] * len(line.x), dtype=bool)
+    tipped = np.flatnonzero(drawn & named)
+    tipped = spaced(tipped, _MOST_TIPS) if len(tipped) else tipped
     x = (line.x + np.append(line.x[1:], line.x[-1:])) / 2 if line.stepped else line.x  # of a bin its middle
-    put_tips(axes, x[tipped], y[tipped], texts=[line.tips[number] for number in tipped] if line.tips else [])
+    put_tips(axes, x[tipped], y[tipped], texts=[line.tips[int(number)] for number in tipped])
 
 
 def _thinned(y: Floats) -> NDArray[np.int64]:
@@ -201,7 +228,8 @@ def _end_labels(axes: "Axes", lines: Sequence[tuple[Curve, NDArray[np.bool_]]]) 
     ends = [(line.x[last], line.y[last]) for line, last in ended]
     heights = (axes.transData - axes.transAxes).transform(ends)[:, 1] * TALL
     for (line, _), height in zip(ended, _apart(heights, _LINE, 0.0, high=TALL), strict=True):
-        write(axes, shortened(line.label, _BESIDE), (1, height / TALL), offset=(7, 0), color=line.shade)
+        color = COLORS["muted"] if line.color in _PALE else line.shade
+        write(axes, shortened(line.label, _BESIDE), (1, height / TALL), offset=(7, 0), color=color)
 
 
 def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:

@@ -81,7 +81,7 @@ def _tips(axes: "Axes", cells: Floats, tile: float) -> None:
     word = "brightest, " if cells.size > _MOST_TIPS else ""
     texts = [f"{word}row {row + 1}, column {column + 1}: {cells[row, column]:.3g}" for row, column in found]
     x, y = (found[:, 1] + 0.5) / columns, 1 - (found[:, 0] + 0.5) / rows
-    put_tips(axes, x, y, texts=texts, marker="s", size=max(8.0, tile / max(rows, columns)))
+    put_tips(axes, x, y, texts=texts, size=max(8.0, tile / max(rows, columns)))
 
 
 def _scale(axes: "Axes", most: float, times: float) -> None:

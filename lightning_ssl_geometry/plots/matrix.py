@@ -165,7 +165,7 @@ def _tips(
     found, across = np.argwhere(np.isfinite(values)), names if columns is None else columns
     texts = [f"{names[row]} and {across[column]}: {values[row, column]:.4g}" for row, column in found]
     y, x = found.T.astype(np.float64) + 0.5
-    put_tips(axes, x, y, texts=texts, marker="s", size=cell)
+    put_tips(axes, x, y, texts=texts, size=cell)
 
 
 def _scale(axes: "Axes", meaning: str, limits: tuple[float, float]) -> None:

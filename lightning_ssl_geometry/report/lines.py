@@ -99,17 +99,17 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
 
 def _end_labels(found: Sequence[Track], view: View) -> list[str]:
     # one label for all lines of a quantity that end at the same number; if there are too many, the most important
-    ends: dict[tuple[int, str, str], list[int]] = {}
+    ends: dict[tuple[int, str, str, str], list[int]] = {}
     for place, track in enumerate(found):
         name = track.name if view.alone or track.name or track.member.quantity.baseline else track.label
         if name or (view.alone and not track.member.quantity.baseline):
             value = shown(track.member.quantity)[1](
                 float(_averaged(track.mean.mean, _values_per_point(track, view))[-1])
             )
-            ends.setdefault((id(track.member), track.group.name, value), []).append(place)
+            ends.setdefault((id(track.member), track.group.name, track.label, value), []).append(place)
     kept = sorted(ends.items(), key=lambda each: not _leads(found[each[1][0]]))[:_MOST_LABELS]
     labels = [""] * len(found)
-    for (_, _, value), places in kept:
+    for (*_, value), places in kept:
         names = [found[place].name or found[place].label for place in places]
         stages = [name for name in dict.fromkeys(names) if name in DASHES]
         labels[places[0]] = f"{', '.join(stages) if names[0] in DASHES else names[0]} {value}".strip()

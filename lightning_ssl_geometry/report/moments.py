@@ -4,6 +4,7 @@ __all__ = ["moment_panels", "without_rounding"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,10 +26,15 @@ from lightning_ssl_geometry.report.panel import (
     shown,
     time_name,
 )
+from lightning_ssl_geometry.report.readouts import MOST_READOUTS, at_places, in_order_of_time, readouts_in_words
 from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, dash_names, labels, mean_of, shared_stage
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ROUNDING = 1e-8  # of the largest singular value: they are roots of eigenvalues of float64 moments
 _ROUNDED = "are below 10⁻⁸ of the largest, which is rounding, and not drawn."
+_MOST_TIPS = 9  # of a line that is not over time
 _END: tuple[str, Dash] = ("", "solid")
 _BY_QUANTITY: tuple[Dash, ...] = ("solid", "dashed", "dashdot", "dotted")
 
@@ -72,15 +78,19 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
     counts = (f"Data: {stage}. " if stage else "") + counted(means)
     averaged = "Averaged as logarithms." if _log(plan) and any(line.track.mean.runs > 1 for line in lines) else ""
     named = dash_names((line.curve.dash, line.track.label or line.moment) for line in lines)
+    every = _every(plan, view, lines) if row is None else []
     figure = curves(
         [line.curve for line in lines], xlabel=_xlabel(plan), ylabel=plan.unit, xlim=_xlim(plan, lines),
         floor=_floor(plan), ceiling=ceiling_of(plan, view) if plan.kind in ("profile", "quantiles") else None,
         log=_log(plan),
         caption=caption_of(view, title, [counts, averaged, rounded, same, remark if view.titled else ""], named=named),
+        behind=in_order_of_time(every, tips=2),
     )  # fmt: skip
     name = f"{stage}_{plan.name}" if view.alone and stage else plan.name + ("_start" if row == 0 else "")
     label = f"{title}{f' ({stage})' if stage else ''}: {'; '.join(map(_in_words, lines))}."
     said = " ".join(filter(None, [remark, *([rounded, same] if view.alone else [])]))
+    beside = _linear(plan, lines, every) if every and _log(plan) else None
+    ends = (every[0].label, every[-1].label, readouts_in_words(len(lines[0].track.mean.time))) if every else ()
     return Panel(
         name,
         title,
@@ -90,7 +100,31 @@ def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[
         members=plan.members,
         stages=[stage],
         remark=said,
+        readouts=ends,
+        beside=beside,
     )
+
+
+def _every(plan: Plan, view: View, lines: Sequence[_Line]) -> list[Curve]:
+    # none if the figure shows all readouts as it is, or several quantities or groups
+    track = lines[0].track
+    count = len(track.mean.time)
+    if (
+        not view.alone
+        or len(plan.drawn) > 1
+        or plan.kind == "histogram"
+        or count <= len(_looks_by_row(track.mean.time))
+    ):
+        return []
+    rows = np.unique(np.linspace(0, count - 1, min(count, MOST_READOUTS)).astype(int))
+    return [_line(plan, view, track, at=int(at), ended=True).curve for at in rows]
+
+
+def _linear(plan: Plan, lines: Sequence[_Line], every: Sequence[Curve]) -> "Figure":
+    drawn = [replace(line.curve, tips=(), spread=None) for line in lines]
+    behind = in_order_of_time(every, tips=1)
+    return curves(drawn, xlabel=_xlabel(plan), ylabel=plan.unit, xlim=_xlim(plan, lines), floor=0.0, log=False,
+                  behind=behind)  # fmt: skip
 
 
 def _lines(plan: Plan, view: View, stage: str, row: int | None) -> list[_Line]:
@@ -146,6 +180,7 @@ def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
         rounding = np.isnan(y) & np.isfinite(values)
         y, std = np.where(rounding, 0.0, y), None if std is None else np.where(rounding, np.nan, std)
     bounds = (0.0, np.inf) if stepped or _log(plan) else limits(track.member.quantity)
+    tips = tips if stepped else at_places(tips, _MOST_TIPS)
     curve = Curve(end.strip(), x, y, color=track.color, dash=track.dash, tips=tips, spread=std, stepped=stepped,
                   factor=_log(plan), bounds=bounds)  # fmt: skip
     return replace(line, curve=curve)

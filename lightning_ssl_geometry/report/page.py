@@ -53,6 +53,7 @@ class Shown:
     svg: Markup
     saved: Any  # its numbers as a link
     below: Below
+    beside: Markup | None = None  # the same on another scale, shown beside the enlarged figure
     alone: bool = False  # it takes a row of its own, where it would be the last of three
 
 
@@ -184,17 +185,24 @@ def _similarity(names: Sequence[str], values: Floats) -> Panel:
 def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: str) -> dict[str, list[Shown]]:
     sections: dict[str, list[Shown]] = {}
     for number, (name, panels) in enumerate(drawn.items()):
-        pictures: list[tuple[Panel, Markup]] = []
+        pictures: list[tuple[Panel, Markup, Markup | None]] = []
         for place, panel in enumerate(panels):
             try:
-                pictures.append((panel, inline_svg(panel.figure, key=f"figure{number}-{place}", label=panel.label)))
+                pictures.append((panel, *_pictures(panel, f"figure{number}-{place}")))
             except Exception as error:  # of matplotlib
                 drawings.lose(panel.title, error)
-        texts = below([panel for panel, _ in pictures])
-        for (panel, svg), said in zip(pictures, texts, strict=True):
+        texts = below([panel for panel, *_ in pictures])
+        for (panel, svg, beside), said in zip(pictures, texts, strict=True):
             table = saved(f"{prefix}-{panel.name}", panel.numbers)
-            sections.setdefault(name, []).append(Shown(panel, svg, table, said))
+            sections.setdefault(name, []).append(Shown(panel, svg, table, said, beside))
     return sections
+
+
+def _pictures(panel: Panel, key: str) -> tuple[Markup, Markup | None]:
+    first = inline_svg(panel.figure, key=key, label=panel.label)
+    if panel.beside is None:
+        return first, None
+    return first, inline_svg(panel.beside, key=f"{key}-linear", label=f"On a linear scale: {panel.label}")
 
 
 def _rendered(title: str, sections: Mapping[str, list[Shown]], contents: Mapping[str, Any]) -> str:

@@ -44,6 +44,8 @@ class Panel:
     dashed: bool = False  # dashes tell these data apart
     remark: str = ""  # one more sentence
     about: Sequence[Quantity] = ()  # further quantities whose texts stand below it
+    readouts: Sequence[str] = ()  # the first and the last of those that it shows when enlarged, and their number
+    beside: "Figure | None" = None  # the same on a linear scale, shown beside the enlarged figure
 
     @property
     def quantities(self) -> list[Quantity]:

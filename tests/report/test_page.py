@@ -30,6 +30,7 @@ from lightning_ssl_geometry.quantity import Chart, Paper, Picture
 from lightning_ssl_geometry.report import __file__ as room
 from lightning_ssl_geometry.report import read_run, summary_table, write_report
 from lightning_ssl_geometry.report.headline import headline
+from lightning_ssl_geometry.report.svg import inline_svg
 
 PAPER = Paper("Ada et al. 2021", "On <Ranks>", "2101.00001")
 SHARE = Chart("share", "Share of it", "share", "It is a share.")
@@ -157,7 +158,8 @@ def test_the_terminal_table_has_first_last_and_a_best_where_one_end_is_better(ru
 
 def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(page):
     found = page.runs_nothing()
-    assert all("<title>" in each and re.search('role="img" aria-label="[^"]{20,}"', each) for each in found)
+    assert all(re.search('role="img" aria-label="[^"]{20,}"', each) for each in found)
+    assert all("type=radio" in each for each in re.findall("<figure.*?</figure>", page.source, re.DOTALL))
     addresses = [attributes["href"] for tag, attributes in page.attributes if tag == "a"]
     assert all(address.startswith(("https://arxiv.org/abs/", "data:text/csv;", "#")) for address in addresses)
     inside = {address[1:] for address in addresses if address.startswith("#")}
@@ -171,15 +173,29 @@ def _luminance(color):
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
+PALE = ("ramp-0", "ramp-1", "ramp-2")  # of lines alone
+
+
+def test_labels_of_pale_lines_have_the_contrast_of_texts():
+    y = np.arange(3.0)
+    drawn = [plots.Curve(f"line {at}", y, y + at, color=color) for at, color in enumerate(plots.ramp(7))]
+    html = inline_svg(plots.curves(drawn, xlabel="x", ylabel="y"), key="f", label="a")
+    colors = set(re.findall(r"<text[^>]*fill: var\(--([\w-]+)\)", html))
+    assert {"ramp-3", "ramp-6"} <= colors
+    assert not colors & set(PALE)
+
+
 def test_colours_have_contrast_in_both_modes_and_figures_share_the_light_ones():
     css = (Path(room).parent / "page.css").read_text()
-    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in css.split("@media (prefers", 1))
+    light, dark = (
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in css.split("(prefers-color-scheme: dark)", 1)
+    )
     assert light.keys() == dark.keys()
     for palette in (light, dark):
         paper = _luminance(palette["paper"])
         for name in palette.keys() - {"paper", "grid", "line", "tint"}:
             bright, dim = sorted([paper, _luminance(palette[name])], reverse=True)
-            assert (bright + 0.05) / (dim + 0.05) >= (3.0 if name.startswith("ramp") else 4.5), name
+            assert (bright + 0.05) / (dim + 0.05) >= (3.0 if name in PALE else 4.5), name
     assert {name: light[name] for name in plots.COLORS} == plots.COLORS
     assert tuple(light[f"ramp-{place}"] for place in range(7)) == plots.RAMP
 
