@@ -202,7 +202,18 @@ def _checked(name: str, value: Any) -> Any:
         return value if value is None else _int(value)
     if name in ("invariances", "comparable", "names", "earlier", "undefined"):
         return tuple(_text(each) for each in _list(value)[:_LONGEST])
-    if name in ("percent", "baseline", "delayed", "headline", "shown", "logarithm", "parts", "of_weights", *_SWITCHES):
+    if name in (
+        "percent",
+        "baseline",
+        "delayed",
+        "headline",
+        "shown",
+        "logarithm",
+        "first",
+        "parts",
+        "of_weights",
+        *_SWITCHES,
+    ):
         return value is True
     return None if name == "better" and value is None else _text(value)
 

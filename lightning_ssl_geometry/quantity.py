@@ -44,6 +44,8 @@ Kind = Literal[
     "matrix",
     "points",
     "images",
+    "gallery",
+    "classes",
     "path",
     "dots",
 ]
@@ -58,6 +60,7 @@ _OF_LOGARITHMS = ("spectrum", "spectra", "profile", "histogram", "quantiles")
 SECTIONS = {  # the order of a page
     "learning": "Is it learning?",
     "probes": "Probes",
+    "data": "The data",
     "bound": "InfoNCE and its bound",
     "ranks": "Ranks and dimensions",
     "spectra": "Spectra",
@@ -116,20 +119,26 @@ class Picture:
             shorter ones end with NaN. "profile": values (K,) over their index, or over the
             result with the role "x". "histogram": shares (K,) of equal bins over `bounds`. "quantiles": values (K,)
             from the minimum to the maximum. "matrix": (A, B). "points": (N, P), coloured by the result with the role
-            "label". "images": (N, H, W), above the result with the role "overlay". "path": a scalar over the scalar
-            with the role "x". "dots": one dot for each value. Spectra, profiles, histograms and quantiles are drawn at
-            the start, middle and end of training. Spectra of layers, matrices, points and images are drawn at the end.
+            "label". The result with the role "x" (1, 2) has the share of the variance of each axis. "images":
+            (N, H, W), above the result with the role "overlay". "gallery": (A, B, C, H, W), a table of A x B pictures
+            with C = 1 or 3 channels. The results with the roles "label" and "overlay" (A, B) hold their classes and a
+            value. "classes": (C, 3), with the number, the value and the baseline of each class. "path": a scalar over
+            the scalar with the role "x". "dots": one dot for each value. Spectra, profiles, histograms and quantiles
+            are drawn at the start, middle and end of training. The others without a time axis are drawn at the end.
         role: Role of the result in the picture of another result on the same chart. Empty: the result has its own
             picture.
         logarithm: Whether the values are natural logarithms. Only for spectrum, spectra, profile, histogram and
             quantiles.
-        names: Names of the components, or of the rows and columns of a matrix.
+        names: Names of the components, of the rows and columns of a matrix, of the rows of a gallery, or of the axes of
+            points.
+        first: Whether the first value of a run is kept beside the latest. Only for a gallery.
     """
 
     kind: Kind
     role: Role = ""
     logarithm: bool = False
     names: tuple[str, ...] = ()
+    first: bool = False
 
     def __post_init__(self) -> None:
         _one_of("kind", self.kind, get_args(Kind))

@@ -17,6 +17,7 @@ from lightning_ssl_geometry.views.family import CropFamily
 SIDE = 6
 SPACES = ("h", "z", "h_image", "z_image")  # the keys that rotation, scale and translation change
 SAMPLES = {"h": 1, "z": 1, "latent": 1}  # the axis of the samples, where it is not the first
+DEAR = ("tsne", "umap")  # choices that take seconds; they have tests of their own
 WITHOUT_SAMPLES = ("content", "temperature", "encoder", "projector", "feature_extractor", "family")
 SMALL = {  # arguments for small clouds; for others a diagnostic keeps its defaults
     "count": 8,
@@ -106,7 +107,7 @@ def variants(kind):
         if isinstance(parameter.default, bool):
             found.append({name: not parameter.default})
         if get_origin(parameter.annotation) is Literal:
-            found += [{name: choice} for choice in get_args(parameter.annotation)]
+            found += [{name: choice} for choice in get_args(parameter.annotation) if choice not in DEAR]
     return found
 
 

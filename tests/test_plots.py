@@ -12,12 +12,16 @@ from matplotlib.text import Text
 
 from lightning_ssl_geometry import plots
 from lightning_ssl_geometry.plots import (
+    COLORS,
     Caption,
     Curve,
     Dot,
+    Tiles,
     cross_matrix,
     curves,
     dots,
+    gallery,
+    largest_classes,
     matrix,
     overlay,
     policy_maps,
@@ -273,19 +277,60 @@ def test_maps_are_as_large_as_their_images_on_one_scale_even_to_the_eye_and_say_
     np.testing.assert_allclose(np.diff(lightness)[1:], 11.75, atol=0.8)
 
 
-def test_embeddings_share_a_scale_and_points_are_coloured_by_class_where_these_are_few():
+def test_embeddings_share_a_scale_and_points_are_coloured_by_class_where_the_largest_have_colours():
     rows = np.random.default_rng(0).normal(size=(200, 5))
     first, second = overlay([("learned", rows[:20]), ("uniform", 0.1 * rows[:20])], caption=Caption("a")).axes
     assert [len(seen(each)) for each in (first, second)] == [20, 20]
     assert first.get_ylim() == second.get_ylim()
     assert tips(overlay([("", np.array([[0.0, 1.0], [2.0, 3.0]]))]))[1] == "dimension 2: 1 to 3, mean 2"
-    for classes, expected in ((10, 10), (11, 1)):
+    for classes, expected in ((10, 10), (11, 11), (150, 11)):
         (axes,) = scatter([("", rows[:, :2], np.arange(200) % classes)]).axes
         points = [line for line in seen(axes) if line.get_marker() == "o"]
         assert len({line.get_color() for line in points}) == expected
         assert sum(len(line.get_xdata()) for line in points) == 200
         assert np.ptp(axes.get_xlim()) == pytest.approx(np.ptp(axes.get_ylim()))
     assert tips(scatter([("", np.eye(2), np.array([0, 1]))])) == ["class 0: 1, 0", "class 1: 0, 1"]
+    assert [text for text in texts(axes) if "others" in text]
+    label = np.repeat([7, *range(20, 31)], [2, *[1] * 9, 3, 4])  # ties go to the lower number
+    assert largest_classes(label) == ([7, 20, 21, 22, 23, 24, 25, 26, 29, 30], 2)
+
+
+def test_named_axes_have_no_circle_and_their_own_scale():
+    (axes,) = scatter([("", np.array([[30.0, -3], [1, 2]]), None)], axes_names=("across", "up")).axes
+    assert axes.get_xlabel() == "across"
+    assert "up" in texts(axes)
+    assert max(len(each.get_xdata()) for each in axes.lines) == 2
+    assert 30 < axes.get_xlim()[1] < 40
+
+
+def tiles(*shape, title="", marked=None, value=None):
+    images = np.random.default_rng(0).normal(size=shape) if value is None else np.full(shape, value)
+    words = [[f"{row}, {column}" for column in range(shape[1])] for row in range(shape[0])]
+    return Tiles(title, images, np.zeros(shape[:2], bool) if marked is None else marked, words)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_gallery_shows_every_picture_where_it_stands_stretched_to_its_range(channels):
+    block = tiles(2, 3, channels, 4, 5)
+    block.images[1, 2] = np.nan  # left empty
+    block.marked[0, 1] = True
+    figure = gallery([block, tiles(2, 1, channels, 4, 5, title="after", value=0.0)], names=["one", "two"])
+    first, second = figure.axes
+    (image,) = (each.get_array() for each in first.images)
+    assert image.shape == (8, 15, 3)
+    low, high = (bound(block.images, axis=(0, 1, 3, 4)) for bound in (np.nanmin, np.nanmax))
+    expected = ((block.images[1, 0] - low[:, None, None]) / (high - low)[:, None, None]).transpose(1, 2, 0)
+    np.testing.assert_allclose(image[4:, :5], np.broadcast_to(expected, (4, 5, 3)))
+    assert (image[4:, 10:] == 1).all()
+    assert np.ptp(image) == 1
+    frames = [line for line in first.lines if line.get_color() == COLORS["orange"]]
+    assert [(frame.get_xdata().mean() // 1, frame.get_ydata().mean() // 1) for frame in frames] == [(1, 0)]
+    assert tips(figure) == ["0, 0", "0, 1", "0, 2", "1, 0", "1, 1", "0, 0", "1, 0"]
+    assert {"one", "two"} <= set(texts(first))
+    assert "after" in texts(second)
+    assert first.bbox.x1 < second.bbox.x0
+    assert first.bbox.width / 3 == pytest.approx(second.bbox.width)  # pictures of one size
+    assert first.bbox.height / first.bbox.width == pytest.approx(2 * 4 / (3 * 5))
 
 
 # --- texts and room
@@ -357,6 +402,10 @@ IMAGE, MAP, NAN = np.ones((8, 4, 4)), np.ones((8, 2, 2)), np.array([np.nan])
         (lambda: overlay([]), "`runs` with a sample in each, but got none"),
         (lambda: overlay([("", np.ones((3, 1)))]), r"\(n, P\) with P >= 2, but got \(3, 1\)"),
         (lambda: scatter([("", np.ones((3, 2)), np.arange(2))]), r"labels \(n,\), but got \(3, 2\) and \(2,\)"),
+        (lambda: gallery([]), r"Expected `blocks` of pictures .* but got \[\]"),
+        (lambda: gallery([tiles(2, 2, 2, 4, 4)]), r"with C = 1 or 3, but got \[\(2, 2, 2, 4, 4\)\]"),
+        (lambda: gallery([tiles(2, 2, 1, 4, 4), tiles(3, 2, 1, 4, 4)]), "Expected `blocks` of pictures"),
+        (lambda: gallery([tiles(2, 2, 1, 4, 4, value=np.nan)]), "with a finite value in each channel"),
         (lambda: scatter([("", np.ones((3, 4)), None)]), r"\(n, 2\) and labels \(n,\), but got \(3, 4\)"),
     ],
 )

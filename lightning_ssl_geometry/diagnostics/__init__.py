@@ -11,6 +11,7 @@ __all__ = [
     "AlphaReQ",
     "AugmentationRank",
     "CKADrift",
+    "ClassAccuracy",
     "ClassRank",
     "Clusteredness",
     "Diagnostic",
@@ -37,6 +38,7 @@ __all__ = [
     "MeanCorrelationCoefficient",
     "ModalityGap",
     "Moments",
+    "NearestNeighbors",
     "NeuralCollapse",
     "NeuralKernel",
     "NonEmptyProbability",
@@ -47,6 +49,7 @@ __all__ = [
     "PolicyMaps",
     "ProjectorRank",
     "RankConvergence",
+    "RepresentationMap",
     "RotationRank",
     "SIGReg",
     "SampledEmbeddings",
@@ -58,6 +61,7 @@ __all__ = [
     "UnexplainedVariance",
     "Uniformity",
     "UpperBound",
+    "ViewPairs",
 ]
 
 from lightning_ssl_geometry.deprecation import old_names
@@ -71,6 +75,7 @@ from lightning_ssl_geometry.diagnostics.augmentation_channel import (
     PolicyMaps,
 )
 from lightning_ssl_geometry.diagnostics.cka import CKADrift
+from lightning_ssl_geometry.diagnostics.class_accuracy import ClassAccuracy
 from lightning_ssl_geometry.diagnostics.clusteredness import Clusteredness
 from lightning_ssl_geometry.diagnostics.content_style import (
     DimensionTemperature,
@@ -91,16 +96,19 @@ from lightning_ssl_geometry.diagnostics.lidar import LiDAR
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.diagnostics.matching import MeanCorrelationCoefficient, TemperatureOrder
 from lightning_ssl_geometry.diagnostics.modality_gap import ModalityGap
+from lightning_ssl_geometry.diagnostics.nearest_neighbors import NearestNeighbors
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement
 from lightning_ssl_geometry.diagnostics.neural_collapse import NeuralCollapse
 from lightning_ssl_geometry.diagnostics.neural_kernel import NeuralKernel
 from lightning_ssl_geometry.diagnostics.piecewise_affine import JacobianRank, LinearRegions, LocalUnexplainedVariance
+from lightning_ssl_geometry.diagnostics.representation_map import RepresentationMap
 from lightning_ssl_geometry.diagnostics.sigreg import SIGReg
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
 from lightning_ssl_geometry.diagnostics.stationarity import Stationarity
 from lightning_ssl_geometry.diagnostics.step_invariance import StepInvariance
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank, NullSpaceFraction, UnexplainedVariance
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
+from lightning_ssl_geometry.diagnostics.view_pairs import ViewPairs
 
 __getattr__ = old_names(
     __name__,

@@ -144,6 +144,18 @@ class SampledRows(Diagnostic):
         """
         self.keep(self.numbers.of(index, next(iter(columns.values()))), **columns)
 
+    def contenders(self, index: Tensor | None, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the index (N,) of N samples, and the positions (n,) of those among them that may be kept.
+
+        To :meth:`keep` these n samples has the same result as to keep all. If `index` is None, the samples are numbered
+        as they come.
+        """
+        index = self.numbers.of(index, samples)
+        key = counter_hash(self.seed, index)
+        full = len(self.key) and len(self.key[0]) >= self.contrast_size
+        rows = (key < self.key[0].max()).nonzero()[:, 0] if full else torch.arange(len(key), device=key.device)
+        return index, rows[key[rows].argsort()[: self.contrast_size]]
+
     def keep(self, index: Tensor, **columns: Tensor) -> None:
         """Offer N samples whose `index` (N,) is known or from `self.numbers`. Each column has N rows."""
         if wrong := [name for name, column in columns.items() if index.ndim != 1 or column.shape[:1] != index.shape]:

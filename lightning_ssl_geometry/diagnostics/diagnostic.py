@@ -1,6 +1,6 @@
 """The base class of diagnostics: a Metric that says what its results mean."""
 
-__all__ = ["STATE_LIMIT", "Diagnostic", "Standing", "TooWideError", "preferred"]
+__all__ = ["STATE_LIMIT", "Diagnostic", "Standing", "TooWideError", "keeps_first", "preferred"]
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +58,11 @@ class Diagnostic(Metric):
     @classmethod
     def applies_to(cls, projector: nn.Module) -> bool:
         """Return whether the diagnostic can be computed for this projector."""
+        return True
+
+    @classmethod
+    def sees(cls, observation: Mapping[str, Any]) -> bool:
+        """Return whether the tensors of a step, by name, are of a kind that the diagnostic can show."""
         return True
 
     def add_sums(self, *names: str, shape: Sequence[int] = ()) -> None:
@@ -181,6 +186,12 @@ def preferred(metric: Metric) -> Mapping[str, str]:
         return prefers
     beside_projector = {"h", "projector"} <= inspect.signature(metric.update).parameters.keys()
     return {"h": "fibers"} if beside_projector else {}
+
+
+def keeps_first(metric: Metric) -> list[str]:
+    """Return the keys of the results of a Metric whose first value in a run is kept beside the latest."""
+    quantities: Mapping[str, Quantity] = getattr(metric, "quantities", {})
+    return [key for key, each in quantities.items() if each.picture and each.picture.first]
 
 
 def _moment(module: nn.Module) -> tuple[int, ...]:

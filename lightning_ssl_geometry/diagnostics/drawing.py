@@ -181,8 +181,19 @@ def _picture(panel: _Panel, ax: "Axes") -> None:
     if panel.first.picture and panel.first.picture.kind == "points" and value.shape[1] > 1:
         ax.scatter(value[:, 0], value[:, 1], s=9)
         return
+    if value.ndim == 5:  # (A, B, C, H, W)
+        ax.imshow(_mosaic(value), cmap="gray")
+        ax.set_axis_off()
+        return
     rows = np.concatenate(value, axis=1) if value.ndim == 3 else value
     ax.figure.colorbar(ax.imshow(rows, aspect="auto" if value.ndim == 2 else "equal"), ax=ax, label=panel.unit)
+
+
+def _mosaic(value: np.ndarray) -> np.ndarray:
+    rows, columns, channels, height, width = value.shape
+    low, high = (bound(value, axis=(0, 1, 3, 4), keepdims=True) for bound in (np.nanmin, np.nanmax))
+    tiles = np.nan_to_num((value - low) / np.maximum(high - low, 1e-12), nan=1.0)
+    return tiles.transpose(0, 3, 1, 4, 2).reshape(rows * height, columns * width, channels)
 
 
 def _legend(ax: "Axes", count: int) -> None:

@@ -1,24 +1,35 @@
 """The diagnostics that `GeometryMonitor()` observes by default."""
 
-__all__ = ["STANDARD_RENAME", "standard_diagnostics", "tower_diagnostics", "tower_rename"]
+__all__ = ["PICTURES", "STANDARD_RENAME", "standard_diagnostics", "tower_diagnostics", "tower_rename"]
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from torch import nn
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.diagnostics.class_accuracy import ClassAccuracy
 from lightning_ssl_geometry.diagnostics.contrastive import UpperBound
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.hypersphere import Alignment, GaussianPotential, Uniformity
 from lightning_ssl_geometry.diagnostics.modality_gap import ModalityGap
+from lightning_ssl_geometry.diagnostics.nearest_neighbors import NearestNeighbors
+from lightning_ssl_geometry.diagnostics.representation_map import RepresentationMap
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank
+from lightning_ssl_geometry.diagnostics.view_pairs import ViewPairs
 from lightning_ssl_geometry.quantity import Chart
 
 _UNIFORMITY = Chart("tower_uniformity", "Uniformity of each tower")
 _RANK = Chart("tower_rank_{}", "Effective rank of each tower ({})", "directions")
 STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
+PICTURES: Mapping[str, Callable[[], Diagnostic]] = {
+    "views": ViewPairs,
+    "neighbors": NearestNeighbors,
+    "map": RepresentationMap,
+    "classes": ClassAccuracy,
+}
+"""The standard diagnostics that show samples. They are computed only where weights stand still, so not in training."""
 
 
 def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric]:
@@ -34,7 +45,7 @@ def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric
         "uniformity": Uniformity(),
         "gaussian_potential": GaussianPotential(),
         "bound": UpperBound(),
-    }
+    } | {name: make() for name, make in PICTURES.items()}
     return {name: each for name, each in found.items() if projector is None or each.applies_to(projector)}
 
 

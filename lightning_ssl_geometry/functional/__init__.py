@@ -85,6 +85,7 @@ __all__ = [
     "one_hidden_layer_kernel",
     "output_velocity",
     "policy_entropy",
+    "principal_components",
     "quarter_turn",
     "rescale",
     "rotate",
@@ -183,6 +184,7 @@ from lightning_ssl_geometry.functional.piecewise_affine import (
     linear_regions,
     local_unexplained_variance,
 )
+from lightning_ssl_geometry.functional.principal_components import principal_components
 from lightning_ssl_geometry.functional.sigreg import epps_pulley, sigreg
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance

@@ -1,6 +1,6 @@
 """Weighted nearest-neighbour classification by cosine similarity."""
 
-__all__ = ["knn_predict"]
+__all__ = ["knn_leave_one_out", "knn_predict"]
 
 import torch
 from torch import Tensor
@@ -45,7 +45,39 @@ def knn_predict(
     predictions = []
     for chunk in h.split(chunk_size):
         similarity, nearest = (unit(chunk, dim=-1) @ bank.T).div_(length).topk(k)  # (chunk, k)
-        votes = similarity.new_zeros(len(chunk), num_classes)
-        weight = ((similarity - similarity[:, :1]) / temperature).exp()  # the largest is 1: no overflow
-        predictions.append(votes.scatter_add_(1, label[nearest], weight).argmax(1))
+        predictions.append(_voted(similarity, label[nearest], num_classes, temperature=temperature))
     return torch.cat(predictions)
+
+
+def knn_leave_one_out(
+    h: Tensor, label: Tensor, num_classes: int, k: int = 20, *, temperature: float = 0.07, chunk_size: int = 1024
+) -> Tensor:
+    """Predict the class of each row from the other rows, (N,) int64, as :func:`knn_predict` does from a bank.
+
+    Args:
+        h: (N, D), N >= 2.
+        label: (N,) int64, in [0, num_classes).
+        num_classes: C, the number of classes.
+        k: Number of other rows that vote, from 1 to N - 1.
+        temperature: tau > 0.
+        chunk_size: Rows computed at once, >= 1; memory is O(chunk_size N).
+    """
+    shaped("N, D", h=h)
+    shaped("N,", {"N": len(h)}, label=label)
+    if not 1 <= k < len(h):
+        raise ValueError(f"Expected `k` from 1 to {len(h) - 1}, the number of other rows, but got {k}.")
+    positive(temperature=temperature)
+    at_least(1, chunk_size=chunk_size)
+    rows = unit(h, dim=-1)
+    predictions = []
+    for itself in torch.arange(len(h), device=h.device).split(chunk_size):
+        similarity = (rows[itself] @ rows.T).scatter_(1, itself[:, None], -torch.inf)  # (chunk, N)
+        similarity, nearest = similarity.topk(k)
+        predictions.append(_voted(similarity, label[nearest], num_classes, temperature=temperature))
+    return torch.cat(predictions)
+
+
+def _voted(similarity: Tensor, label: Tensor, num_classes: int, *, temperature: float) -> Tensor:
+    votes = similarity.new_zeros(len(similarity), num_classes)
+    weight = ((similarity - similarity[:, :1]) / temperature).exp()  # the largest is 1: no overflow
+    return votes.scatter_add_(1, label, weight).argmax(1)

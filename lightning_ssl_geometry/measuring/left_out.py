@@ -1,6 +1,6 @@
 """Leave out the diagnostics that need more than the steps of a stage show, with one warning that names them."""
 
-__all__ = ["TooWide", "leave_out"]
+__all__ = ["TooWide", "leave_out", "without_pictures"]
 
 import copy
 import warnings
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.diagnostics.diagnostic import STATE_LIMIT, TooWideError
+from lightning_ssl_geometry.diagnostics.diagnostic import STATE_LIMIT, Diagnostic, TooWideError
+from lightning_ssl_geometry.diagnostics.standard import PICTURES
 from lightning_ssl_geometry.observe.feed import feed
 from lightning_ssl_geometry.types import SAMPLE_AXIS
 
@@ -46,6 +47,15 @@ def leave_out(
     if len(said) > 1:
         measurements.warn_once(" ".join(said))
     return {*uncalled, *one_view}
+
+
+def without_pictures(metrics: Mapping[str, Metric], observation: Mapping[str, Any], stage: str) -> set[str]:
+    """Return the names of the standard diagnostics that show samples and that a stage has no samples to show for.
+
+    These are all in training, where the weights change. Elsewhere, samples may be no images, or have no labels.
+    """
+    shown = {name: metric for name, metric in metrics.items() if name in PICTURES and isinstance(metric, Diagnostic)}
+    return {name for name, metric in shown.items() if stage == "train" or not metric.sees(observation)}
 
 
 class TooWide:

@@ -16,7 +16,7 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import named
-from lightning_ssl_geometry.diagnostics.diagnostic import TooWideError, preferred
+from lightning_ssl_geometry.diagnostics.diagnostic import TooWideError, keeps_first, preferred
 from lightning_ssl_geometry.diagnostics.standard import (
     STANDARD_RENAME,
     standard_diagnostics,
@@ -25,7 +25,7 @@ from lightning_ssl_geometry.diagnostics.standard import (
 )
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.measuring.failures import Failures, diagnostic_named
-from lightning_ssl_geometry.measuring.left_out import TooWide, leave_out
+from lightning_ssl_geometry.measuring.left_out import TooWide, leave_out, without_pictures
 from lightning_ssl_geometry.measuring.readout import Readout, Seen
 from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_in, space_of
@@ -224,11 +224,12 @@ class Measurements:
         assert self._files is not None
         self._declare(stage, found, moment)
         results = {result_name(name, key): value for name, by in found.items() for key, value in by.items()}
+        firsts = {result_name(name, key) for name in found for key in keeps_first(metrics[name])}
         results = {name: value for name, value in results.items() if self.logged(stage, name) not in self._refused}
         for name, value in results.items():
             if value.ndim:
                 with self.failures.caught(moment, self.owner.title, stage, diagnostic=name):
-                    self._files.append(self.logged(stage, name), *moment, values=value)
+                    self._files.append(self.logged(stage, name), *moment, values=value, first=name in firsts)
         if self.seen[stage].samples:
             widths = [self._widths.get((stage, space), "") for space in ("h", "z")]
             self._files.append_seen(self.logged(stage, SEEN), *moment, counts=[*self.seen[stage], *widths])
@@ -273,6 +274,7 @@ class Measurements:
         # decided at the first step of an epoch or pass: a later step that shows less is a failure
         if stage not in self._left_out:
             apart = self._of_joint_towers(stage, observation)
+            apart |= without_pictures(self._metrics[stage] if self._standard else {}, observation, stage)
             self._left_out[stage] = apart | leave_out(self, stage, observation, known=apart)
         return self._left_out[stage]
 

@@ -11,9 +11,12 @@ __all__ = [
     "Curve",
     "Dash",
     "Dot",
+    "Tiles",
     "cross_matrix",
     "curves",
     "dots",
+    "gallery",
+    "largest_classes",
     "matrix",
     "overlay",
     "policy_maps",
@@ -24,7 +27,8 @@ __all__ = [
 
 from lightning_ssl_geometry.plots.canvas import Caption
 from lightning_ssl_geometry.plots.dot import Dot, dots
-from lightning_ssl_geometry.plots.embedding import overlay, scatter
+from lightning_ssl_geometry.plots.embedding import largest_classes, overlay, scatter
+from lightning_ssl_geometry.plots.gallery import Tiles, gallery
 from lightning_ssl_geometry.plots.line import Curve, curves
 from lightning_ssl_geometry.plots.maps import policy_maps
 from lightning_ssl_geometry.plots.matrix import cross_matrix, matrix

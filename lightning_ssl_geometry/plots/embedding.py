@@ -1,6 +1,6 @@
 """Plots of embeddings, as lines over the dimensions or as points in the plane."""
 
-__all__ = ["overlay", "scatter"]
+__all__ = ["largest_classes", "overlay", "scatter"]
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_CLASSES, _MOST_TIPS, _MOST_POINTS = 10, 60, 300
-_RIGHT, _LEGEND, _WIDEST = 10.0, 44.0, 300.0  # in pixels
+_RIGHT, _LEGEND, _WIDEST = 10.0, 52.0, 300.0  # in pixels
 _NO_CAPTION = Caption()
 
 
@@ -55,34 +55,52 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
 
 
 def scatter(
-    runs: Sequence[tuple[str, Floats, NDArray[np.int64] | None]], *, caption: Caption = _NO_CAPTION
+    runs: Sequence[tuple[str, Floats, NDArray[np.int64] | None]],
+    *,
+    axes_names: Sequence[str] = (),
+    caption: Caption = _NO_CAPTION,
 ) -> "Figure":
-    """Draw two-dimensional embeddings as points around the unit circle. Up to ten classes have colours.
+    """Draw points in two dimensions, of one scale. The ten largest classes have colours, and others are grey.
 
-    Each of `runs` has a title (or ""), embeddings z (n, 2) with n >= 1, and labels (n,) or None. A ValueError is raised
-    if a shape is wrong or z is not finite.
+    Without `axes_names`, the points are embeddings around the unit circle. Each of `runs` has a title (or ""), points
+    (n, 2) with n >= 1, and labels (n,) or None. A ValueError is raised if a shape is wrong or a value is not finite.
     """
     values = samples([z for _, z, _ in runs])
     for _, z, label in runs:
         if z.ndim != 2 or z.shape[1] != 2 or (label is not None and label.shape != z.shape[:1]):
             shapes = f"{z.shape}" + ("" if label is None else f" and {label.shape}")
             raise ValueError(f"Expected embeddings (n, 2) and labels (n,), but got {shapes}.")
-    classes = sorted({int(kind) for *_, label in runs if label is not None for kind in label})
-    classes = classes if len(classes) <= _MOST_CLASSES else []
+    labels = [label for *_, label in runs if label is not None]
+    classes, others = largest_classes(np.concatenate(labels)) if labels else ([], 0)
     figure, cells = canvas(len(runs))
-    far = max(map(abs, padded(np.append(values, 1.0), 0.06)))
+    far = max(map(abs, padded(np.append(values, [] if axes_names else 1.0), 0.06)))
     for axes, (title, z, label) in zip(cells, runs, strict=True):
-        _plane(axes, title, far)
-        for kind in classes if classes and label is not None else [None]:
-            rows = slice(None) if kind is None else label == kind
-            color = COLORS["blue"] if kind is None else _color(classes, kind)
-            axes.plot(*z[rows].T, "o", markersize=4.5, color=color, alpha=0.6, markeredgewidth=0)
+        _plane(axes, title, far, names=axes_names)
+        parts = [(np.ones(len(z), dtype=bool), COLORS["blue"])]
+        if label is not None:
+            parts = [(~np.isin(label, classes), COLORS["muted"])]
+            parts += [(label == kind, _color(classes, kind)) for kind in classes]
+        for rows, color in parts:
+            if rows.any():
+                axes.plot(*z[rows].T, "o", markersize=4.5, color=color, alpha=0.6, markeredgewidth=0)
         _tips_by_sample(axes, z, label)
     wide = _WIDEST if len(runs) == 1 else WIDTH - _LEGEND * bool(classes)
     arrange(figure, cells, caption, right=_RIGHT, wide=wide, tall=None)
-    for row, kind in enumerate(classes):
-        write(cells[-1], f"\N{BLACK CIRCLE} {kind}", (1, 1), offset=(12, -6 - 15.0 * row), color=_color(classes, kind))
+    legend = [(f"{kind}", _color(classes, kind)) for kind in classes] + [("others", COLORS["muted"])] * bool(others)
+    for row, (name, color) in enumerate(legend):
+        write(cells[-1], f"\N{BLACK CIRCLE} {name}", (1, 1), offset=(12, -6 - 15.0 * row), color=color)
     return figure
+
+
+def largest_classes(label: NDArray[np.int64]) -> tuple[list[int], int]:
+    """Return the classes that have colours, in order, and the number of other classes.
+
+    >>> largest_classes(np.array([3, 1, 1]))
+    ([1, 3], 0)
+    """
+    kinds, counts = np.unique(label, return_counts=True)
+    chosen = np.argsort(-counts, kind="stable")[:_MOST_CLASSES]
+    return sorted(map(int, kinds[chosen])), len(kinds) - len(chosen)
 
 
 def _tips_by_dimension(axes: "Axes", z: Floats) -> None:
@@ -99,11 +117,14 @@ def _tips_by_sample(axes: "Axes", z: Floats, label: NDArray[np.int64] | None) ->
     put_tips(axes, z[rows, 0], z[rows, 1], texts=texts)
 
 
-def _plane(axes: "Axes", title: str, far: float) -> None:
+def _plane(axes: "Axes", title: str, far: float, names: Sequence[str]) -> None:
     head(axes, title, COLORS["ink"])
-    y_axis(axes, np.array([-far, far]), "" if title else "second dimension", floor=None, log=False)
-    x_axis(axes, "first dimension", (-far, far))
+    across, up = names or ("first dimension", "second dimension")
+    y_axis(axes, np.array([-far, far]), "" if title else up, floor=None, log=False)
+    x_axis(axes, across, (-far, far))
     axes.set_ylim(axes.get_xlim())
+    if names:
+        return
     for put in (axes.set_xticks, axes.set_yticks):
         put([-1, 0, 1], ["\N{MINUS SIGN}1", "0", "1"])
     turn = np.linspace(0, 2 * np.pi, 181)

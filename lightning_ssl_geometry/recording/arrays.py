@@ -1,6 +1,6 @@
 """Files for results that are vectors or larger arrays."""
 
-__all__ = ["SEEN", "ArrayFiles"]
+__all__ = ["FIRST", "SEEN", "ArrayFiles"]
 
 from collections.abc import Sequence
 
@@ -12,6 +12,7 @@ from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.recording.logged import log_array
 from lightning_ssl_geometry.recording.run_files import RunFiles
 
+FIRST = ".first.npz"  # ends the name of a file with the first array of a run
 SEEN = "rows_seen"  # name of the CSV file with the number of samples behind each result
 
 
@@ -30,7 +31,7 @@ class ArrayFiles:
         self.files = files
         self.loggers = loggers
 
-    def append(self, name: str, epoch: int, step: int, values: Tensor) -> None:
+    def append(self, name: str, epoch: int, step: int, values: Tensor, first: bool = False) -> None:
         """Write one result to its file. Vectors are also logged.
 
         Args:
@@ -39,12 +40,14 @@ class ArrayFiles:
             step: Number of optimizer steps done.
             values: A vector (K,) or a larger array. A ValueError is raised for a scalar. It is also raised if the
                 length of a vector differs from earlier rows.
+            first: Whether the first of the larger arrays of a run is kept in a file of its own, `{name}.first.npz`.
         """
         if values.ndim == 0:
             raise ValueError(f"Expected {name!r} to have at least one axis, but got a scalar.")
         if values.ndim > 1:
-            with self.files.replacing(f"geometry/{name}.npz") as file:
-                np.savez(file, values=values.float().numpy(force=True), epoch=epoch, step=step)
+            for ending in self._endings(name, first):
+                with self.files.replacing(f"geometry/{name}{ending}") as file:
+                    np.savez(file, values=values.float().numpy(force=True), epoch=epoch, step=step)
             return
         cells = [f"{value:.8g}" for value in values.tolist()]
         header = ["epoch", "step", *map(str, range(len(cells)))]
@@ -52,6 +55,10 @@ class ArrayFiles:
         index = step if name.startswith("test/") else max(step - 1, 0)
         if self.files.writes:
             log_array(self.loggers, name, index, values=in_float64(values).numpy(force=True))
+
+    def _endings(self, name: str, first: bool) -> list[str]:
+        known = self.files.writes and self.files.path(f"geometry/{name}{FIRST}").exists()
+        return [*([FIRST] if first and not known else []), ".npz"]
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
         """Append a row with the numbers of observed samples and views to `geometry/{name}.csv`.

@@ -18,6 +18,7 @@ from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.lines import component_panels, line_panel
 from lightning_ssl_geometry.report.moments import moment_panels
 from lightning_ssl_geometry.report.panel import Panel
+from lightning_ssl_geometry.report.pictures import class_panel, gallery_panel
 from lightning_ssl_geometry.report.stills import (
     image_panel,
     layer_panel,
@@ -41,6 +42,8 @@ _PICTURES: dict[Figured, Callable[[Plan, View], _Drawn]] = {
     "matrix": matrix_panels,
     "points": point_panel,
     "images": image_panel,
+    "gallery": gallery_panel,
+    "classes": class_panel,
     "path": path_panels,
     "layers": layer_panel,
 }

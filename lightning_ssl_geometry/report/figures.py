@@ -36,7 +36,15 @@ _SAME_SIZE = 0.02  # numbers of negatives that differ by less change InfoNCE by 
 _DESCENDED = "The loss that training descends, as the model's own code computes it."
 _PERCENT = "percent"  # the end of the name of a figure whose chart has quantities of another scale too
 Figured = Kind | Literal["layers"]
-_ONE_FIGURE: tuple[Figured, ...] = ("line", "path", "images", "points", "layers")  # whatever the spaces
+_ONE_FIGURE: tuple[Figured, ...] = (
+    "line",
+    "path",
+    "images",
+    "gallery",
+    "classes",
+    "points",
+    "layers",
+)  # whatever the spaces
 _OF_ARRAYS: tuple[Figured, ...] = ("components", "spectrum", "profile", "histogram", "quantiles")
 _OF_LOGARITHMS: tuple[Figured, ...] = (
     "spectrum",
@@ -45,7 +53,7 @@ _OF_LOGARITHMS: tuple[Figured, ...] = (
     "histogram",
     "quantiles",
 )  # drawn as what they are of
-_OF_SNAPSHOTS: tuple[Figured, ...] = ("spectra", "matrix", "points", "images")
+_OF_SNAPSHOTS: tuple[Figured, ...] = ("spectra", "matrix", "points", "images", "gallery", "classes")
 
 
 @dataclass(frozen=True)

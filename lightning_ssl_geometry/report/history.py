@@ -12,7 +12,15 @@ import numpy as np
 
 from lightning_ssl_geometry.manifest import FILE, Declared, read_manifest
 from lightning_ssl_geometry.report.files import Reads, read_text
-from lightning_ssl_geometry.report.logs import Readouts, Series, Snapshot, read_arrays, read_scalars, read_snapshots
+from lightning_ssl_geometry.report.logs import (
+    FIRST,
+    Readouts,
+    Series,
+    Snapshot,
+    read_arrays,
+    read_scalars,
+    read_snapshots,
+)
 
 _FILE, _MANIFEST = "history.json", f"geometry/{FILE}"
 _MOST_BYTES = 2**24
@@ -150,7 +158,8 @@ def _join_arrays(earlier: Mapping[str, Readouts], own: Mapping[str, Readouts], s
 
 
 def _join_snapshots(earlier: Mapping[str, Snapshot], own: Mapping[str, Snapshot], step: float) -> dict[str, Snapshot]:
-    return {name: each for name, each in earlier.items() if each.step <= step} | dict(own)
+    kept = {name: each for name, each in earlier.items() if each.step <= step}
+    return kept | dict(own) | {name: each for name, each in kept.items() if name.endswith(FIRST)}
 
 
 def _joined(earlier: _Log, own: _Log | None) -> _Log:

@@ -1,8 +1,9 @@
 """The logs of a run as numpy arrays: scalars from metrics.csv, and arrays from the folder geometry."""
 
-__all__ = ["MOST_DRAWN", "Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_scalars", "read_snapshots"]
+__all__ = ["FIRST", "MOST_DRAWN", "Readouts", "Series", "Snapshot", "floats", "read_arrays", "read_scalars",
+           "read_snapshots", "without_firsts"]  # fmt: skip
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from lightning_ssl_geometry.report.files import Table, attempt, listed, plain, read_npz, read_table
 
 _MOST_SCALARS, _MOST_SAMPLES = 1_000, 20_000
+FIRST = ".first"  # ends the name of a file with the first array of a run
 MOST_DRAWN = 1e100  # beyond it, arithmetic on an axis overflows
 _MOST_STEP = 2**53  # as many steps float64 counts one by one
 _PROBED = "probe/"  # begins the names of what is looked at before training, too
@@ -141,6 +143,12 @@ def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
 def read_snapshots(folder: Path) -> tuple[dict[str, Snapshot], list[str]]:
     """Return the arrays in geometry/<stage>/<name>.npz (`values`, `epoch` and `step`), and sentences on problems."""
     return _read_each(folder, ".npz", _read_snapshot)
+
+
+def without_firsts(snapshots: Mapping[str, Snapshot]) -> tuple[dict[str, Snapshot], dict[str, Snapshot]]:
+    """Separate the latest arrays and the first arrays of a run, both by logged name."""
+    firsts = {name.removesuffix(FIRST): each for name, each in snapshots.items() if name.endswith(FIRST)}
+    return {name: each for name, each in snapshots.items() if not name.endswith(FIRST)}, firsts
 
 
 def _read_each(

@@ -15,7 +15,7 @@ from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.report.files import Reads, is_there, plain
 from lightning_ssl_geometry.report.history import Resumption, is_resumed, read_logs, with_earlier
 from lightning_ssl_geometry.report.located import Located
-from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Readouts, Series, Snapshot
+from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Readouts, Series, Snapshot, without_firsts
 from lightning_ssl_geometry.report.records import (
     Evaluation,
     Layers,
@@ -59,7 +59,8 @@ class Run(Located):
         config: Text of config.yaml.
         notes: One sentence for each thing that is missing or could not be read.
         steps_per_epoch: Estimated from the logged steps. None if all logs are from one epoch.
-        snapshots: geometry/*.npz, arrays with several axes, by logged name.
+        snapshots: geometry/*.npz, the latest arrays with several axes, by logged name.
+        firsts: geometry/*.first.npz, the first values of some of these arrays.
         layers: layers.csv.
         seen: geometry/<stage>/rows_seen.csv, by stage: numbers of samples and views, and dimensions of h and z, over
             time.
@@ -77,6 +78,7 @@ class Run(Located):
     notes: tuple[str, ...] = ()
     steps_per_epoch: float | None = None
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
+    firsts: Mapping[str, Snapshot] = field(default_factory=dict)
     layers: Layers | None = None
     seen: Mapping[str, Readouts] = field(default_factory=dict)
     resumed: tuple[Resumption, ...] = ()
@@ -173,6 +175,7 @@ def read_run(run: str | os.PathLike[str]) -> Run:
     notes += told_of(info)
     logs, history, more = with_earlier(folder, read_logs(reads))
     arrays, seen = without_seen(logs.arrays)
+    snapshots, firsts = without_firsts(logs.snapshots)
     notes += [] if logs.scalars or is_there(folder / "metrics.csv") else [_NO_SCALARS]
     notes += [*([] if arrays else [_NO_ARRAYS]), *more]
     evaluations: tuple[Evaluation, ...] = reads.of(f"{EVALUATIONS}.csv", read_evaluations, ())
@@ -189,7 +192,7 @@ def read_run(run: str | os.PathLike[str]) -> Run:
     made = Run(
         folder, _name(folder), scalars, arrays=arrays, evaluations=evaluations, info=info | configured | info,
         config=config, notes=tuple(notes), steps_per_epoch=_steps_per_epoch(scalars, arrays), layers=layers, seen=seen,
-        snapshots=logs.snapshots, resumed=history.resumed, declared=logs.declared,
+        snapshots=snapshots, firsts=firsts, resumed=history.resumed, declared=logs.declared,
     )  # fmt: skip
     return replace(made, notes=(*made.notes, *few_rows(made)))
 

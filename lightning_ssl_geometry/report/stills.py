@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.plots import Curve, curves, matrix, overlay, policy_maps, ramp, scatter, trajectory
+from lightning_ssl_geometry.plots import (
+    Curve,
+    curves,
+    largest_classes,
+    matrix,
+    overlay,
+    policy_maps,
+    ramp,
+    scatter,
+    trajectory,
+)
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.download import Numbers, listed, series_numbers
 from lightning_ssl_geometry.report.figures import Plan, View
@@ -17,7 +27,7 @@ from lightning_ssl_geometry.report.groups import average
 from lightning_ssl_geometry.report.logs import MOST_DRAWN, Floats, Readouts, Series, Snapshot
 from lightning_ssl_geometry.report.members import Member, logged, printable, stage_order
 from lightning_ssl_geometry.report.moments import without_rounding
-from lightning_ssl_geometry.report.numbers import number
+from lightning_ssl_geometry.report.numbers import number, percent
 from lightning_ssl_geometry.report.panel import Panel, caption_of, remark_of, shown, time_name
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.tracks import counted
@@ -148,12 +158,27 @@ def point_panel(plan: Plan, view: View) -> Panel | None:
     if not found:
         return None
     flat, caption = all(z.shape[1] == 2 for _, z, _ in found), caption_of(view, plan.title, [_FIRSTS])
-    figure = scatter(found, caption=caption) if flat else overlay([(name, z) for name, z, _ in found], caption=caption)
+    names = _axes_names(plan, view)
+    figure = scatter(found, axes_names=names, caption=caption) if flat else overlay(
+        [(name, z) for name, z, _ in found], caption=caption
+    )  # fmt: skip
     said = [f"{_of(name)}{len(z)} samples, {_spread(z)} from their mean on average" for name, z, _ in found]
     most = max(z.shape[1] for _, z, _ in found)
     parts = [((name,), ([""] * len(z) if label is None else label, *z.T)) for name, z, label in found]
     numbers = listed(("run", "label", *(f"z{place}" for place in range(1, most + 1))), parts)
-    return _still(plan, view, figure, said=said, numbers=numbers)
+    labels = [label for *_, label in found if label is not None]
+    colored, others = largest_classes(np.concatenate(labels)) if labels else ([], 0)
+    some = f"The {len(colored)} classes with the most points have colours, and {others} others are grey."
+    return _still(plan, view, figure, said=said, numbers=numbers, remark=some if others and flat else "")
+
+
+def _axes_names(plan: Plan, view: View) -> list[str]:
+    picture = plan.drawn[0].quantity.picture
+    names = list(picture.names) if picture and len(picture.names) == 2 else []
+    share = _latest(view.runs[0], plan.serving("x"), view) if view.alone else None
+    if not names or share is None or share.values.shape != (1, 2) or not np.isfinite(share.values).all():
+        return names
+    return [f"{name}, {percent(part)} of the variance" for name, part in zip(names, share.values[0], strict=True)]
 
 
 def layer_panel(plan: Plan, view: View) -> Panel | None:
@@ -246,12 +271,15 @@ def _latest(run: Run, member: Member | None, view: View) -> Snapshot | None:
     return next((log for log in logs if isinstance(log, Snapshot)), None)
 
 
-def _still(plan: Plan, view: View, figure: "Figure", said: Sequence[str], numbers: Numbers) -> Panel:
+def _still(
+    plan: Plan, view: View, figure: "Figure", *, said: Sequence[str], numbers: Numbers, remark: str = ""
+) -> Panel:
     found = [(stage, logged(view.runs[place], name)) for member in plan.members for place, names in member.names.items()
              for stage, name in names.items()]  # fmt: skip
     stages = sorted((stage for stage, _ in found), key=stage_order)[:1]
     steps = sorted({log.step for _, log in found if isinstance(log, Snapshot)})
-    remark = f"After {' or '.join(map(number, steps))} steps." if any(steps) else ""
+    steps_said = f"After {' or '.join(map(number, steps))} steps." if any(steps) else ""
+    remark = " ".join(filter(None, [steps_said, remark]))
     label = f"{plan.title}: {'; '.join(said)}."
     return Panel(
         plan.name, plan.title, figure, label=label, numbers=numbers, members=plan.members, stages=stages, remark=remark

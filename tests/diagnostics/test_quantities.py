@@ -30,7 +30,9 @@ METRICS = concrete()
 
 def is_as_observed(quantity):
     """Rows or images that are kept and not measured, so that nothing is declared about their values."""
-    return not quantity.shown or bool(quantity.picture and quantity.picture.kind in ("points", "images"))
+    return not quantity.shown or bool(
+        quantity.picture and quantity.picture.kind in ("points", "images", "gallery", "classes")
+    )
 
 
 def wordless(quantities):

@@ -4,7 +4,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lightning_ssl_geometry.functional.knn import knn_predict
+from lightning_ssl_geometry.functional.knn import knn_leave_one_out, knn_predict
 
 
 @pytest.mark.parametrize("chunk_size", [1, 7, 1000])
@@ -67,3 +67,17 @@ def test_bad_input(arguments, message):
     settings = {"bank": one, "label": torch.zeros(3).long(), "num_classes": 2, "k": 1, **arguments}
     with pytest.raises(ValueError, match=message):
         knn_predict(one, **settings)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, 1000])
+def test_leaving_one_out_is_the_prediction_from_all_others(chunk_size):
+    h, label = torch.randn(30, 5, dtype=torch.float64), torch.randint(4, (30,))
+    others = [torch.arange(30) != n for n in range(30)]
+    expected = torch.cat([knn_predict(h[n, None], h[rest], label[rest], 4, 6) for n, rest in enumerate(others)])
+    assert torch.equal(knn_leave_one_out(h, label, 4, 6, chunk_size=chunk_size), expected)
+
+
+@pytest.mark.parametrize("k", [0, 5])
+def test_as_many_others_as_vote_are_needed(k):
+    with pytest.raises(ValueError, match="Expected `k` from 1 to 4, the number of other rows, but got"):
+        knn_leave_one_out(torch.randn(5, 2), torch.zeros(5, dtype=torch.int64), 1, k)

@@ -54,6 +54,27 @@ def test_of_an_array_with_more_axes_it_keeps_the_latest(tmp_path):
         assert file["values"].tolist() == [[0], [1], [2], [3]]
 
 
+def test_the_first_array_stays_through_a_resume_and_goes_with_a_fit_from_the_start(tmp_path):
+    def first():
+        with np.load(tmp_path / "geometry" / "val" / "a.first.npz") as file:
+            return int(file["epoch"]), int(file["step"]), file["values"].ravel().tolist()
+
+    files = ArrayFiles(RunFiles(tmp_path))
+    for step in (5, 10, 15):
+        files.append("val/a", 0, step, torch.full((1, 1), float(step)), first=True)
+    assert first() == (0, 5, [5])
+    again = RunFiles(tmp_path)
+    again.adopt({"run": files.files.run, "folder": str(tmp_path), "files": []})
+    again.rewind(10)
+    ArrayFiles(again).append("val/a", 1, 20, torch.full((1, 1), 20.0), first=True)
+    assert first() == (0, 5, [5])
+    again.reopen()
+    again.rewind(4)  # before the first
+    ArrayFiles(again).append("val/a", 0, 6, torch.full((1, 1), 6.0), first=True)
+    assert first() == (0, 6, [6])
+    assert not (tmp_path / "geometry" / "val" / "b.first.npz").exists()
+
+
 def test_an_array_from_behind_the_step_of_a_resumed_run_goes_elsewhere(tmp_path):
     files = ArrayFiles(RunFiles(tmp_path))
     files.append("val/a", 0, 10, torch.ones(2, 2))

@@ -1,0 +1,34 @@
+"""Small images of a few samples, as parts of the state of a diagnostic."""
+
+__all__ = ["are_images", "consistent", "thumbnails"]
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+_SIDE = 48  # pixels
+
+
+def are_images(value: Any) -> bool:
+    """Return whether a value is a tensor of images (N, C, H, W)."""
+    return isinstance(value, Tensor) and value.ndim == 4
+
+
+def thumbnails(image: Tensor, like: Tensor | None = None) -> Tensor:
+    """Return images (N, C, H, W) in float32 with at most 48 pixels on a side. Each pixel is the mean of an area.
+
+    Images with neither one nor three channels become gray: the mean of their channels. If `like` (N, C, H, W) is given,
+    the thumbnails have the size of its thumbnails.
+    """
+    side = max(image.shape[2:] if like is None else like.shape[2:])
+    height, width = (max(1, round(each * min(1, _SIDE / side))) for each in (image if like is None else like).shape[2:])
+    image = image.float() if image.shape[1] in (1, 3) else image.float().mean(1, keepdim=True)
+    return image if image.shape[2:] == (height, width) else interpolate(image, (height, width), mode="area")
+
+
+def consistent(known: bool | None, label: Tensor | None) -> bool:
+    """Return whether a batch has labels. If this differs from `known` of earlier batches, raise a ValueError."""
+    if known is not None and known != (label is not None):
+        raise ValueError("Expected `label` in every batch or in none, but got both.")
+    return label is not None
