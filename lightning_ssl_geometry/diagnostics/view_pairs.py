@@ -51,7 +51,7 @@ class ViewPairs(SampledRows):
         """Add V >= 2 `views` (N, C, H, W) of N samples, their `image` (N, C, H, W) and their `index` (N,)."""
         if not self.sees({"views": views}):
             shapes = [tuple(view.shape) for view in views]
-            raise ValueError(f"Expected `views` of at least two tensors of shape (N, C, H, W), but got {shapes}.")
+            raise ValueError(f"Expected `views` of V >= 2 tensors of shape (N, C, H, W), but got {shapes}.")
         index, rows = self.contenders(index, views[0])
         if len(rows):
             first, second = views[0][rows], views[1][rows]

@@ -241,8 +241,8 @@ def test_labels_in_some_batches_only_are_an_error(name):
 @pytest.mark.parametrize(
     ("make", "given", "message"),
     [
-        (ViewPairs, {"views": (torch.ones(4, 9), torch.ones(4, 9))}, r"`views` of at least two .*\(N, C, H, W\)"),
-        (ViewPairs, {"views": (torch.ones(4, 1, 5, 5),)}, "`views` of at least two"),
+        (ViewPairs, {"views": (torch.ones(4, 9), torch.ones(4, 9))}, r"`views` of V >= 2 tensors .*\(N, C, H, W\)"),
+        (ViewPairs, {"views": (torch.ones(4, 1, 5, 5),)}, "`views` of V >= 2 tensors"),
         (NearestNeighbors, {"h": torch.ones(1, 4, 3)}, "`image` or `views` with images"),
         (NearestNeighbors, {"h": torch.ones(1, 4, 3), "image": torch.ones(4, 7)}, "`image` or `views` with images"),
     ],
