@@ -56,7 +56,7 @@ def inline_svg(figure: "Figure", *, key: str, label: str) -> Markup:
     tips = [tip for group in root.iter("g") for tip in _tips(group)]
     behind = {path for group in root.iter("g") if group.get("class") == "every" for path in group.iter("path")}
     for path in root.iter("path"):
-        if _POLYLINE.fullmatch(path.attrib["d"]):
+        if _POLYLINE.fullmatch(path.get("d", "")):
             path.attrib["d"] = _simplified(path.attrib["d"], _NEAR_BEHIND if path in behind else _NEAR)
         if path.get("style") in _CLASSES:
             path.attrib["class"] = _CLASSES[path.attrib.pop("style")]

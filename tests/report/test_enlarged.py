@@ -165,5 +165,5 @@ def write_laptop_run(folder):
 
 def test_the_page_of_an_ordinary_run_is_smaller_than_a_megabyte(tmp_path):
     page = report(write_laptop_run(tmp_path))
-    assert page.count() >= 25
+    assert page.count() == 23
     assert 400_000 < len(page.source.encode()) < 1_000_000
