@@ -170,7 +170,7 @@ def test_a_log_is_described_alone_and_the_others_of_its_class_are_named(capsys):
     assert described(capsys, "UpperBound").count("logged as: ") == 9
 
 
-STANDARD = standard_diagnostics() | diagnosis_diagnostics(nn.Linear(1, 1), labels=True)
+STANDARD = standard_diagnostics(pictures=True) | diagnosis_diagnostics(nn.Linear(1, 1), labels=True)
 
 
 @pytest.mark.parametrize("name", STANDARD)

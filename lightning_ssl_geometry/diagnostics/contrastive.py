@@ -66,6 +66,7 @@ class UpperBound(SampledEmbeddings):
                     says="By InfoNCE, {space} tells samples apart no better than equal embeddings do: it is "
                     "{value}, and {log(negatives)} if all embeddings are equal.",
                     when="value >= log(negatives) - 0.000001 * value",
+                    given="loss_temperature > 0",  # a model that no contrastive loss trains need not tell them apart
                     source="Eq. 1, up to rounding",
                     paper=COSENTINO,
                     topic="InfoNCE at its value for equal embeddings",

@@ -69,8 +69,8 @@ class EffectiveRank(Moments):
             headline=True,
             verdicts=(
                 Verdict(
-                    says="{space} has collapsed in whole: its rows lie along one direction of {D} (effective rank "
-                    "{value}).",
+                    says="The rows of {space} lie nearly along one of {D} directions (effective rank {value}): "
+                    "collapse in whole, or a mean that outweighs all differences between the rows.",
                     when="value < 1.5",
                     given="D > 1 and N > 1",
                     source="Eq. 1: 1 only if all rows lie along one direction; rounded to whole directions",

@@ -29,11 +29,17 @@ PICTURES: Mapping[str, Callable[[], Diagnostic]] = {
     "map": RepresentationMap,
     "classes": ClassAccuracy,
 }
-"""The standard diagnostics that show samples. They are computed only where weights stand still, so not in training."""
+"""The standard diagnostics that show samples.
+
+By default, they are computed only where weights stand still, so not in training.
+"""
 
 
-def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric]:
-    """Return {name: diagnostic} of the standard diagnostics, without those that `projector` does not allow."""
+def standard_diagnostics(projector: nn.Module | None = None, pictures: bool = False) -> dict[str, Metric]:
+    """Return {name: diagnostic} of the standard diagnostics, without those that `projector` does not allow.
+
+    With `pictures`, the diagnostics that show samples are among them (`PICTURES`).
+    """
     found: dict[str, Diagnostic] = {
         "effective_rank_h": EffectiveRank(),
         "effective_rank_z": EffectiveRank(),
@@ -45,7 +51,8 @@ def standard_diagnostics(projector: nn.Module | None = None) -> dict[str, Metric
         "uniformity": Uniformity(),
         "gaussian_potential": GaussianPotential(),
         "bound": UpperBound(),
-    } | {name: make() for name, make in PICTURES.items()}
+    }
+    found |= {name: make() for name, make in PICTURES.items()} if pictures else {}
     return {name: each for name, each in found.items() if projector is None or each.applies_to(projector)}
 
 
@@ -54,7 +61,8 @@ def tower_diagnostics(towers: Mapping[str, Sequence[str]]) -> dict[str, Metric]:
 
     `towers` maps "h" and "z" to the names of the towers. The names of a tower's diagnostics end with its name. The page
     shows the towers in this order. The rank of the augmentations is left out: the views of two towers, such as an image
-    and its text, are no augmentations of each other. Without towers, the result is :func:`standard_diagnostics`.
+    and its text, are no augmentations of each other. The diagnostics that show samples are among
+    them. Without towers, the result is that of :func:`standard_diagnostics`, with pictures.
     """
     found: dict[str, Metric] = {}
     for space in ("h", "z"):
@@ -65,7 +73,7 @@ def tower_diagnostics(towers: Mapping[str, Sequence[str]]) -> dict[str, Metric]:
             }
     found |= {f"uniformity_{tower}": _of_one_tower() for tower in towers.get("z", ())}
     found |= {"modality_gap": ModalityGap()} if "z" in towers else {}
-    joint = standard_diagnostics()
+    joint = standard_diagnostics(pictures=True)
     return found | {name: each for name, each in joint.items() if not towers or name != "augmentation"}
 
 

@@ -49,13 +49,24 @@ def leave_out(
     return {*uncalled, *one_view}
 
 
-def without_pictures(metrics: Mapping[str, Metric], observation: Mapping[str, Any], stage: str) -> set[str]:
-    """Return the names of the standard diagnostics that show samples and that a stage has no samples to show for.
+def without_pictures(
+    measurements: "Measurements", stage: str, observation: Mapping[str, Any], *, standard: bool
+) -> set[str]:
+    """Return the names of the diagnostics that show samples and that a stage has no samples to show for.
 
-    These are all in training, where the weights change. Elsewhere, samples may be no images, or have no labels.
+    Samples may be no images, or have no labels. Of the standard set, these are left out in silence, and in training,
+    where the weights change, all of them.
     """
-    shown = {name: metric for name, metric in metrics.items() if name in PICTURES and isinstance(metric, Diagnostic)}
-    return {name for name, metric in shown.items() if stage == "train" or not metric.sees(observation)}
+    metrics = {name: metric for name, metric in measurements.of(stage).items() if isinstance(metric, Diagnostic)}
+    if standard and stage == "train":
+        return metrics.keys() & PICTURES.keys()
+    unseen = {name for name, metric in metrics.items() if not metric.sees(observation)}
+    if unseen and not standard:
+        measurements.warn_once(
+            f"{measurements.owner.title}, stage {stage!r}: {', '.join(sorted(unseen))} left out, since the samples are "
+            "no images, or the batches lack them or their labels."
+        )
+    return unseen
 
 
 class TooWide:

@@ -96,4 +96,4 @@ def _draw(axes: "Axes", block: Tiles, images: Floats, tile: float) -> None:
     found = np.argwhere(whole)
     y, x = found.T.astype(np.float64) + 0.5
     texts = [block.tips[row][column] for row, column in found]
-    put_tips(axes, x, y, texts=texts, marker="s", size=tile)
+    put_tips(axes, x, y, texts=texts, size=tile)
