@@ -129,7 +129,7 @@ def _logs(kind: type) -> dict[str, list[str]]:
     if issubclass(kind, RunCallback):
         for name, key in kind().logs().items():
             found[key].append(name)
-    standard = standard_diagnostics(pictures=True)
+    standard = standard_diagnostics(samples=True)
     for name, metric in (standard | _of_a_diagnosis()).items():
         stage = "<stage>" if name in standard else "test"
         for key in metric.quantities if type(metric) is kind else ():  # type: ignore[union-attr]

@@ -123,7 +123,7 @@ def test_a_class_of_anybody_by_its_import_path(capsys, mine):
         ("own_metrics..Spread", "or an import path, but got 'own_metrics..Spread'"),
         ("val/layer_3.weight", "or an import path, but got 'val/layer_3.weight'. Did you mean `Layer"),
         ("knn", "but got 'knn'. Did you mean `KNNProbe`?"),
-        ("probe/knn_accuracy", "but got 'probe/knn_accuracy'. Did you mean `KNNProbe`?"),
+        ("probe/knn_accuracy", "but got 'probe/knn_accuracy'. Did you mean `KNNProbe` or `ClassAccuracy`?"),
         ("val/efective_rank", "Did you mean `EffectiveRank`"),
         ("", "but got ''"),
     ],
@@ -170,7 +170,7 @@ def test_a_log_is_described_alone_and_the_others_of_its_class_are_named(capsys):
     assert described(capsys, "UpperBound").count("logged as: ") == 9
 
 
-STANDARD = standard_diagnostics(pictures=True) | diagnosis_diagnostics(nn.Linear(1, 1), labels=True)
+STANDARD = standard_diagnostics(samples=True) | diagnosis_diagnostics(nn.Linear(1, 1), labels=True)
 
 
 @pytest.mark.parametrize("name", STANDARD)

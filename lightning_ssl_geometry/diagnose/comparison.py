@@ -84,7 +84,7 @@ def layer_similarity(diagnoses: Mapping[str, str | Path], first: str, second: st
     rows, columns = (_layers(name, Path(diagnoses[name])) for name in (first, second))
     ours = (_read(first, Path(diagnoses[first]), layer)[1] for layer in rows)
     theirs = [_read(second, Path(diagnoses[second]), layer)[1] for layer in columns]
-    return LayerSimilarity(first, second, rows, columns, cka_between(ours, theirs).numpy())
+    return LayerSimilarity(first, second, rows, columns=columns, values=cka_between(ours, theirs).numpy())
 
 
 def _layers(name: str, folder: Path) -> list[str]:

@@ -123,7 +123,7 @@ class DiagnosedModel(L.LightningModule):
         n = len(found["index"])
         rows, inner = self._represent(torch.cat(list(views)), self.layers)
         h = rows.unflatten(0, (-1, n))
-        observation: dict[str, Any] = {"encoder": self, "h": h, **found}
+        observation: dict[str, Any] = {"encoder": self, "h": h, "views": tuple(views), **found}
         if self.layers:
             observation["h_layers"] = {name: value.unflatten(0, (-1, n)) for name, value in inner.items()}
         if self.projector is not None:

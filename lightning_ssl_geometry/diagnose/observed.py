@@ -20,7 +20,7 @@ from lightning_ssl_geometry.diagnostics import (
     SIGReg,
     UnexplainedVariance,
 )
-from lightning_ssl_geometry.diagnostics.standard import PICTURES, STANDARD_RENAME, standard_diagnostics
+from lightning_ssl_geometry.diagnostics.standard import STANDARD_RENAME, standard_diagnostics
 
 _CLEAN = ("log_spectrum_h_image", "alpha_req", "intrinsic_dimension")
 _OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agreement")
@@ -28,9 +28,7 @@ _OF_Z = ("alignment", "uniformity", "gaussian_potential", "sigreg", "label_agree
 
 def diagnosis_diagnostics(projector: nn.Module | None, labels: bool, images: bool = True) -> dict[str, Metric]:
     """Return the diagnostics of :func:`diagnosis_monitor` by name."""
-    pictures = {name: make() for name, make in PICTURES.items() if labels or name != "classes"}
-    diagnostics: dict[str, Metric] = standard_diagnostics(projector) | pictures
-    diagnostics |= {
+    diagnostics: dict[str, Metric] = standard_diagnostics(projector, samples=True) | {
         "log_spectrum_h_image": LogSpectrum(),
         "alpha_req": AlphaReQ(),
         "intrinsic_dimension": IntrinsicDimension(),

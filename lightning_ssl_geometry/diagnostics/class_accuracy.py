@@ -56,7 +56,7 @@ class ClassAccuracy(SampledRows):
     def sees(cls, observation: Mapping[str, Any]) -> bool:
         return "h" in observation and observation.get("label") is not None
 
-    def update(self, h: Tensor, index: Tensor | None = None, *, label: Tensor, h_image: Tensor | None = None) -> None:
+    def update(self, h: Tensor, label: Tensor, index: Tensor | None = None, h_image: Tensor | None = None) -> None:
         """Add `h_image` (N, D), or else the first view of `h` (V, N, D), with `index` (N,) and `label` (N,)."""
         self.offer(index, h=first_view("h", h) if h_image is None else h_image, label=label)
 

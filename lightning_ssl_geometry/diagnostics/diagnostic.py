@@ -42,11 +42,14 @@ class Diagnostic(Metric):
         quantities: Maps each key of the result of `compute` to a description. The key of a single result is "".
         prefers: Maps an argument of `update` to the data that replace it in training steps, if a step has such data.
             None: if `update` takes `h` and `projector`, the projector's inputs "fibers" replace h.
+        optional: Whether monitors leave the diagnostic out, without a warning, in training and where it has nothing to
+            show.
     """
 
     section: ClassVar[str] = "other"
     quantities: ClassVar[Mapping[str, Quantity]] = {}
     prefers: ClassVar[Mapping[str, str] | None] = None
+    optional: bool = False
     _forwards = False  # `forward` calls `reset`, but the samples go on
 
     def __init_subclass__(cls, **settings: Any) -> None:

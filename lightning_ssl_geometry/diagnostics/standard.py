@@ -1,8 +1,8 @@
 """The diagnostics that `GeometryMonitor()` observes by default."""
 
-__all__ = ["PICTURES", "STANDARD_RENAME", "standard_diagnostics", "tower_diagnostics", "tower_rename"]
+__all__ = ["PICTURES", "STANDARD_RENAME", "pictures", "standard_diagnostics", "tower_diagnostics", "tower_rename"]
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torch import nn
@@ -23,22 +23,25 @@ from lightning_ssl_geometry.quantity import Chart
 _UNIFORMITY = Chart("tower_uniformity", "Uniformity of each tower")
 _RANK = Chart("tower_rank_{}", "Effective rank of each tower ({})", "directions")
 STANDARD_RENAME = {"effective_rank_z": {"h": "z"}, "log_spectrum_z": {"h": "z"}}
-PICTURES: Mapping[str, Callable[[], Diagnostic]] = {
-    "views": ViewPairs,
-    "neighbors": NearestNeighbors,
-    "map": RepresentationMap,
-    "classes": ClassAccuracy,
-}
+PICTURES = {"views": ViewPairs, "neighbors": NearestNeighbors, "map": RepresentationMap, "classes": ClassAccuracy}
 """The standard diagnostics that show samples.
 
 By default, they are computed only where weights stand still, so not in training.
 """
 
 
-def standard_diagnostics(projector: nn.Module | None = None, pictures: bool = False) -> dict[str, Metric]:
+def pictures() -> dict[str, Diagnostic]:
+    """Return {name: diagnostic} of the diagnostics that show samples. Without samples, they are left out in silence."""
+    found: dict[str, Diagnostic] = {name: make() for name, make in PICTURES.items()}
+    for each in found.values():
+        each.optional = True
+    return found
+
+
+def standard_diagnostics(projector: nn.Module | None = None, samples: bool = False) -> dict[str, Metric]:
     """Return {name: diagnostic} of the standard diagnostics, without those that `projector` does not allow.
 
-    With `pictures`, the diagnostics that show samples are among them (`PICTURES`).
+    With `samples`, the diagnostics that show samples are among them.
     """
     found: dict[str, Diagnostic] = {
         "effective_rank_h": EffectiveRank(),
@@ -52,7 +55,7 @@ def standard_diagnostics(projector: nn.Module | None = None, pictures: bool = Fa
         "gaussian_potential": GaussianPotential(),
         "bound": UpperBound(),
     }
-    found |= {name: make() for name, make in PICTURES.items()} if pictures else {}
+    found |= pictures() if samples else {}
     return {name: each for name, each in found.items() if projector is None or each.applies_to(projector)}
 
 
@@ -62,7 +65,7 @@ def tower_diagnostics(towers: Mapping[str, Sequence[str]]) -> dict[str, Metric]:
     `towers` maps "h" and "z" to the names of the towers. The names of a tower's diagnostics end with its name. The page
     shows the towers in this order. The rank of the augmentations is left out: the views of two towers, such as an image
     and its text, are no augmentations of each other. The diagnostics that show samples are among
-    them. Without towers, the result is that of :func:`standard_diagnostics`, with pictures.
+    them. Without towers, the result is that of :func:`standard_diagnostics`, with samples.
     """
     found: dict[str, Metric] = {}
     for space in ("h", "z"):
@@ -73,7 +76,7 @@ def tower_diagnostics(towers: Mapping[str, Sequence[str]]) -> dict[str, Metric]:
             }
     found |= {f"uniformity_{tower}": _of_one_tower() for tower in towers.get("z", ())}
     found |= {"modality_gap": ModalityGap()} if "z" in towers else {}
-    joint = standard_diagnostics(pictures=True)
+    joint = standard_diagnostics(samples=True)
     return found | {name: each for name, each in joint.items() if not towers or name != "augmentation"}
 
 

@@ -27,7 +27,7 @@ def principal_components(h: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
         ValueError: If the shape of `h` or `count` is wrong.
 
     >>> points, share = principal_components(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
-    >>> points.tolist(), share.tolist()
+    >>> points.round(decimals=6).tolist(), share.round(decimals=6).tolist()
     ([[-1.0, 0.0], [1.0, 0.0]], [1.0, 0.0])
     """
     at_least(1, count=count)

@@ -12,7 +12,6 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.diagnostic import STATE_LIMIT, Diagnostic, TooWideError
-from lightning_ssl_geometry.diagnostics.standard import PICTURES
 from lightning_ssl_geometry.observe.feed import feed
 from lightning_ssl_geometry.types import SAMPLE_AXIS
 
@@ -49,22 +48,20 @@ def leave_out(
     return {*uncalled, *one_view}
 
 
-def without_pictures(
-    measurements: "Measurements", stage: str, observation: Mapping[str, Any], *, standard: bool
-) -> set[str]:
+def without_pictures(measurements: "Measurements", stage: str, observation: Mapping[str, Any]) -> set[str]:
     """Return the names of the diagnostics that show samples and that a stage has no samples to show for.
 
-    Samples may be no images, or have no labels. Of the standard set, these are left out in silence, and in training,
-    where the weights change, all of them.
+    Samples may be no images, or have no labels. In training, where the weights change, those of the standard set are
+    left out, too. One warning names those that somebody asked for.
     """
     metrics = {name: metric for name, metric in measurements.of(stage).items() if isinstance(metric, Diagnostic)}
-    if standard and stage == "train":
-        return metrics.keys() & PICTURES.keys()
+    if stage == "train":
+        return {name for name, metric in metrics.items() if metric.optional}
     unseen = {name for name, metric in metrics.items() if not metric.sees(observation)}
-    if unseen and not standard:
+    if asked := sorted(name for name in unseen if not metrics[name].optional):
         measurements.warn_once(
-            f"{measurements.owner.title}, stage {stage!r}: {', '.join(sorted(unseen))} left out, since the samples are "
-            "no images, or the batches lack them or their labels."
+            f"{measurements.owner.title}, stage {stage!r}: {', '.join(asked)} left out, since the samples are no "
+            "images, or the batches lack them or their labels."
         )
     return unseen
 

@@ -274,7 +274,7 @@ class Measurements:
         # decided at the first step of an epoch or pass: a later step that shows less is a failure
         if stage not in self._left_out:
             apart = self._of_joint_towers(stage, observation)
-            apart |= without_pictures(self, stage, observation, standard=self._standard)
+            apart |= without_pictures(self, stage, observation)
             self._left_out[stage] = apart | leave_out(self, stage, observation, known=apart)
         return self._left_out[stage]
 

@@ -93,7 +93,7 @@ def cross_matrix(
     size = {"most": cell * shape[1], "tall": cell * shape[0]}
     arrange(figure, [axes], _NO_CAPTION, left=left, right=2, foot=below + 2 * _LINE + _FOOT, **size)
     every = max(1, int(np.ceil(_LINE / cell)))
-    _name(axes, rows, columns, every)
+    _name(axes, rows, columns, every=every)
     if cell >= _ROOM:
         _write_values(axes, values)
     _tips(axes, rows, values, cell=cell, columns=columns)

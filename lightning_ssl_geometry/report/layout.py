@@ -72,8 +72,8 @@ def below(panels: Sequence[Panel]) -> list[Below]:
         first = said.setdefault(panel.remark, panel)
         again = first is not panel and bool(panel.remark)
         found.append(
-            Below(texts, len(panel.quantities) > 1, "" if again else panel.remark, [*at.values()],
-                  remarked_at=first if again else None)
+            Below(texts, named=len(panel.quantities) > 1, remark="" if again else panel.remark,
+                  explained_at=[*at.values()], remarked_at=first if again else None)
         )  # fmt: skip
     return found
 

@@ -194,7 +194,7 @@ def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: 
         texts = below([panel for panel, *_ in pictures])
         for (panel, svg, beside), said in zip(pictures, texts, strict=True):
             table = saved(f"{prefix}-{panel.name}", panel.numbers)
-            sections.setdefault(name, []).append(Shown(panel, svg, table, said, beside))
+            sections.setdefault(name, []).append(Shown(panel, svg, table, below=said, beside=beside))
     return sections
 
 

@@ -57,7 +57,7 @@ def distinct(names: Sequence[str], most: int) -> list[str]:
     """Shorten distinct names to at most `most` letters, so that they stay distinct.
 
     >>> distinct(["a_long_prefix_one", "a_long_prefix_two"], 6)
-    ['…one', '…two']
+    ['a_l…ne', 'a_l…wo']
     """
     letters = zip(*names, strict=False) if len(names) > 1 else ()
     start = sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, letters))

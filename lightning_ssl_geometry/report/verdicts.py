@@ -86,7 +86,7 @@ def trend(values: Floats) -> tuple[float, float]:
     and z is (|S| - 1) / sqrt(Var S) with the sign of S. Sen's slope is the median of the slopes of all pairs.
 
     >>> z, change = trend(np.arange(10.0))
-    >>> round(z, 2), round(change, 2)
+    >>> round(float(z), 2), round(change, 2)
     (3.94, 9.0)
     """
     n = len(values)

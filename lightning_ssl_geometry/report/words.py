@@ -5,11 +5,10 @@ __all__ = ["words"]
 from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.members import split, stage_order
 
-_SYMBOLS = {
-    "h": "the representation of a view: the output of the backbone",
-    "z": "the embedding of a view: the output of the projector, which the loss sees",
-    "V, N, D": "numbers of views of a sample, of samples, and of dimensions of h or z",
-}
+_SYMBOLS = dict(
+    h="the representation of a view: the output of the backbone",
+    z="the embedding of a view: the output of the projector, which the loss sees",
+) | {"V, N, D": "numbers of views of a sample, of samples, and of dimensions of h or z"}
 _STAGES = {
     "train": "batches of the training since the last readout, while the weights change. A monitor may observe only "
     "every n-th batch (its setting every_n_steps).",

@@ -42,7 +42,7 @@ def test_the_page_has_the_towers_in_order_and_no_augmentations(tmp_path):
     charts = {name: metric.quantities[""].chart.name for name, metric in found.items() if "effective_rank" in name}
     by_chart = [list(charts.values()).count(chart) for chart in charts.values()]
     assert max(by_chart) == 2  # lines of one stage in one figure
-    assert tower_diagnostics({}).keys() == standard_diagnostics(pictures=True).keys()
+    assert tower_diagnostics({}).keys() == standard_diagnostics(samples=True).keys()
 
 
 def test_the_rank_of_one_tower_is_bounded_by_its_own_rows(tmp_path):

@@ -107,6 +107,7 @@ def test_every_metric_is_fed_or_needs_more_than_a_cloud():
         *("LieGenerator", "RotationRank", "NeuralKernel", "StepInvariance"),
         *("NonEmptyProbability", "PolicyEntropy", "PolicyMaps"),  # a policy
         "OutputWeights",  # an encoder
+        *("ViewPairs", "NearestNeighbors", "RepresentationMap", "ClassAccuracy"),  # images, or their own h
     }
 
 

@@ -7,6 +7,7 @@ import torch
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import diagnostics
+from lightning_ssl_geometry.observe.feed import by_key
 
 
 def needs_label(cls):
@@ -31,8 +32,8 @@ def test_labels_by_position_and_by_name(cls):
     by_position, by_name = cls(), cls()
     by_position.update(h, label)
     by_name.update(h, label=label)
-    for key, value in by_name.compute().items():
-        assert torch.equal(by_position.compute()[key], value), key
+    for key, value in by_key(by_name.compute()).items():
+        assert torch.equal(by_key(by_position.compute())[key], value), key
 
 
 @pytest.mark.parametrize("cls", [diagnostics.LabelAgreement, diagnostics.Clusteredness])

@@ -52,7 +52,7 @@ def test_samples_stand_beside_their_first_and_their_latest_neighbors(tmp_path):
     assert (after.images[0].get_array()[:6, 6:12] == 1).all()  # the brightest picture of all
     page = report(tmp_path)
     assert "The data" in page.text
-    assert "class 2" in page.text
+    assert "class 2" in page.source
 
 
 def test_the_first_look_alone_and_a_look_before_training_are_said(tmp_path):

@@ -16,7 +16,9 @@ from lightning_ssl_geometry.report.download import saved as made
 def test_every_figure_has_its_numbers_and_a_box_to_enlarge_it_and_scalars_are_saved_as_logged(whole_run, whole_page):
     found, figures = whole_page.downloads(), whole_page.count()
     assert len(found) == figures + 1  # all scalars, too
-    boxes = [attributes for tag, attributes in whole_page.attributes if tag == "input"]
+    inputs = [attributes for tag, attributes in whole_page.attributes if tag == "input"]
+    boxes = [attributes for attributes in inputs if attributes["type"] == "checkbox"]
+    assert {attributes["type"] for attributes in inputs} == {"checkbox", "radio"}
     assert [box["class"] for box in boxes] == ["zoom"] * figures
     assert all(box["aria-label"].startswith("Enlarge: ") and box["type"] == "checkbox" for box in boxes)
     for name, (header, *rows) in found.items():
