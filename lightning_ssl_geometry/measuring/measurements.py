@@ -285,9 +285,9 @@ class Measurements:
             return set()
         metrics = self._metrics[stage]
         found = [name for name, metric in metrics.items() if missing & self._read(name, metric, observation)]
-        if found:
+        if said := [name for name in found if not getattr(metrics[name], "optional", False)]:
             self.warn_once(
-                f"{self.owner.title} leaves {', '.join(found)} out, since the towers in `taps` return vectors of "
+                f"{self.owner.title} leaves {', '.join(said)} out, since the towers in `taps` return vectors of "
                 "different widths. Each tower has diagnostics of its own."
             )
         return set(found)

@@ -78,7 +78,7 @@ def test_the_log_of_the_loss_is_found(tmp_path, logs, settings, found):
     run, objective = fitted(tmp_path, Host(**logs), **settings)
     assert objective.removesuffix("_epoch") == found
     page = page_of(run, Drawings())
-    title = re.search(r'id="learning">.*?<h3>(.*?)</h3>', page, re.DOTALL)[1]
+    title = re.search(r'id="learning"[^>]*>.*?<h3>(.*?)</h3>', page, re.DOTALL)[1]
     assert title == ("Objective" if found == "train/objective" else found.removeprefix("train/"))
     assert page.count("The loss that training descends") == 1
 
@@ -111,7 +111,7 @@ def test_a_loss_that_nobody_logs_is_logged_as_the_mean_of_each_epoch(tmp_path):
 def test_a_loss_that_is_logged_less_than_once_per_epoch_keeps_its_name(tmp_path, settings, name):
     run, objective = fitted(tmp_path, Host(my_loss=settings), log_every_n_steps=50)
     assert objective.removesuffix("_epoch") == name
-    title = re.search(r'id="learning">.*?<h3>(.*?)</h3>', page_of(run, Drawings()), re.DOTALL)[1]
+    title = re.search(r'id="learning"[^>]*>.*?<h3>(.*?)</h3>', page_of(run, Drawings()), re.DOTALL)[1]
     assert title.removesuffix("_epoch") == "my_loss"
 
 
