@@ -147,14 +147,14 @@ def pictures(page: Path) -> None:
             chosen = f"--blink-settings=preferredColorScheme={number}"
             shot = [size, chosen, f"--screenshot={target}", frame.as_uri()]
             subprocess.run([browser, *_FLAGS, *shot], check=True, stderr=subprocess.DEVNULL)
-            _trim(target)
+            _trim(target, width)
         frame.unlink()
 
 
-def _trim(picture: Path) -> None:
-    """Cut off the empty rows below the page."""
+def _trim(picture: Path, width: int) -> None:
+    """Cut off what is beside the page, and the empty rows below it."""
     with Image.open(picture) as opened:
-        whole = opened.convert("RGB")
+        whole = opened.convert("RGB").crop((0, 0, width, opened.height))
     empty = Image.new("RGB", whole.size, whole.getpixel((2, whole.height - 2)))
     _, _, _, bottom = ImageChops.difference(whole, empty).getbbox() or (0, 0, *whole.size)
     whole.crop((0, 0, whole.width, min(bottom + 40, whole.height))).save(picture)

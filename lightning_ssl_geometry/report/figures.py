@@ -36,15 +36,8 @@ _SAME_SIZE = 0.02  # numbers of negatives that differ by less change InfoNCE by 
 _DESCENDED = "The loss that training descends, as the model's own code computes it."
 _PERCENT = "percent"  # the end of the name of a figure whose chart has quantities of another scale too
 Figured = Kind | Literal["layers"]
-_ONE_FIGURE: tuple[Figured, ...] = (
-    "line",
-    "path",
-    "images",
-    "gallery",
-    "classes",
-    "points",
-    "layers",
-)  # whatever the spaces
+_OF_SAMPLES: tuple[Figured, ...] = ("images", "gallery", "classes", "points")  # a figure for each monitor
+_ONE_FIGURE: tuple[Figured, ...] = ("line", "path", "layers", *_OF_SAMPLES)  # whatever the spaces
 _OF_ARRAYS: tuple[Figured, ...] = ("components", "spectrum", "profile", "histogram", "quantiles")
 _OF_LOGARITHMS: tuple[Figured, ...] = (
     "spectrum",
@@ -53,7 +46,7 @@ _OF_LOGARITHMS: tuple[Figured, ...] = (
     "histogram",
     "quantiles",
 )  # drawn as what they are of
-_OF_SNAPSHOTS: tuple[Figured, ...] = ("spectra", "matrix", "points", "images", "gallery", "classes")
+_OF_SNAPSHOTS: tuple[Figured, ...] = ("spectra", "matrix", *_OF_SAMPLES)
 
 
 @dataclass(frozen=True)
@@ -181,7 +174,8 @@ def _figure_key(member: Member, view: View) -> tuple[str, ...]:
     apart, chart = kind not in _ONE_FIGURE, member.quantity.chart
     named = "chart" if chart else "own" if member.declared else "undeclared"  # equal names of these are by chance
     name, space = chart.name if chart else _own_name(member), member.space if apart and member.spaces else ""
-    return f"{log}, {named}", name, space, member.part if apart and view.alone else ""
+    part = member.part if apart else member.own_name if kind in _OF_SAMPLES else ""
+    return f"{log}, {named}", name, space, part if view.alone else ""
 
 
 def _own_name(member: Member) -> str:
@@ -279,7 +273,7 @@ def _one(figure: tuple[str, ...], members: Sequence[Member], kind: Figured, titl
     parts = {member.part for member in members}
     apart = [space_name(next(iter(spaces)))] if len(spaces) == 1 and any(member.spaces for member in members) else []
     apart += [next(iter(parts))] if len(parts) == 1 else []
-    apart += [first.own_name] if len(members) == 1 else []
+    apart += [first.own_name] if len(members) == 1 or kind in _OF_SAMPLES else []
     named = ", ".join(filter(None, apart))
     whole = f"{first.quantity.title} by layer" if kind == "layers" else f"{title} ({named})" if named else title
     shares_axes = chart is not None and kind != "layers" and not (first.kind == "path" != kind)

@@ -144,3 +144,14 @@ def test_many_pixels_become_a_small_jpeg_and_few_stay_as_they_are():
         low, high = (bound(images, axis=(0, 1, 3, 4), keepdims=True) for bound in (np.min, np.max))
         expected = ((images - low) / (high - low)).transpose(0, 3, 1, 4, 2).reshape(shown.shape)
         assert np.abs(shown - expected).mean() < (0.05 if kind == "jpeg" else 0.003)
+
+
+def test_two_monitors_have_a_figure_each(tmp_path):
+    values = np.array([[0, 0.5, 0.5], [1, 0.75, 0.5]])
+    about = entry("Classes", percent=True, unit="accuracy", picture=Picture("classes"))
+    for place, name in enumerate(("teacher", "student")):
+        write_snapshot(tmp_path, f"val/{name}/c", values * np.array([1, 1 - 0.1 * place, 1]))
+        declare(tmp_path, **{f"val__{name}__c": about})
+    write_log(tmp_path, loss=[1.0, 2.0])
+    titles = re.findall(r"<h3>(Classes.*?)</h3>", report(tmp_path).source)
+    assert sorted(titles) == ["Classes (student)", "Classes (teacher)"]
