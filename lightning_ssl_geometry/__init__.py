@@ -31,6 +31,7 @@ _FUNCTIONS_ONLY = ("report", "diagnose")
 _found: dict[str, str] = {}  # name -> the room that it is in; read from the rooms' files when first needed
 _parts_found: list[str] = []
 _old: dict[str, str] = {}  # the same of names that will be removed
+_suggested: dict[str, str] = {}  # wrong name -> suggestion: jsonargparse asks for the same wrong name hundreds of times
 
 
 def __getattr__(name: str) -> object:
@@ -85,6 +86,9 @@ def _declared(room: str) -> tuple[list[str], list[str]]:
 def _near(name: str) -> str:
     if name.startswith("_"):
         return ""
-    from lightning_ssl_geometry.spelling import near
+    if name not in _suggested:
+        from lightning_ssl_geometry.spelling import near
 
-    return "".join(f". Did you mean: {each!r}?" for each in near(name, [*_names(), *_parts()], most=1))
+        known = [*_names(), *_parts()]
+        _suggested[name] = "".join(f". Did you mean: {each!r}?" for each in near(name, known, most=1))
+    return _suggested[name]

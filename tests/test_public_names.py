@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import lightning_ssl_geometry as sslg
+from lightning_ssl_geometry import spelling
 
 STUB = Path(sslg.__file__).with_suffix(".pyi")
 FUNCTIONS = {"report", "diagnose"}  # what their functions return has its name there
@@ -30,6 +31,7 @@ def test_importing_the_package_imports_nothing_else():
 import sys
 before = set(sys.modules)
 import lightning_ssl_geometry as sslg
+from lightning_ssl_geometry import spelling
 assert set(sys.modules) - before == {"lightning_ssl_geometry"}, set(sys.modules) - before
 assert "HSSLModule" in dir(sslg)
 assert not hasattr(sslg, "HSLModule")
@@ -64,6 +66,13 @@ def test_a_misspelt_name_is_answered_with_the_near_one(wrong, meant):
         [sys.executable, "-c", f"import lightning_ssl_geometry as sslg; sslg.{wrong}"], capture_output=True, text=True
     )
     assert shown.stderr.count("Did you mean") == 1
+
+
+def test_a_wrong_name_is_compared_with_all_names_only_once(monkeypatch):
+    compared = []
+    monkeypatch.setattr(spelling, "near", lambda wrong, known, most: compared.append(wrong) or [])
+    assert [hasattr(sslg, "NoNameThatIsKnown") for _ in range(3)] == [False] * 3
+    assert compared == ["NoNameThatIsKnown"]
 
 
 def test_an_unknown_name_is_an_error_also_where_nothing_is_near():
