@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.checks import at_least, one_of, positive
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import ComparedRows, Standing, evaluating
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.neural_kernel.alignment import (
     class_blocks,
     kernel_cosine,
@@ -184,6 +185,10 @@ class NeuralKernel(ComparedRows):
         kernel = self._kernel(rows["image"])
         exact = in_float64(kernel.detach())
         found = _spectrum(exact) | (_of_classes(kernel, rows["label"]) if "label" in rows else {})
+        if not exact.isfinite().all():
+            undefined(self, "the kernel is not finite")
+        elif "within" in found and found["within"].isnan():
+            undefined(self, "`within` needs two samples of one class, and a sample of another class")
         found["drift"] = self._drift(exact.cpu(), rows["sample"]).to(exact.device)
         self.remember(kernel=exact, sample=rows["sample"])
         return found

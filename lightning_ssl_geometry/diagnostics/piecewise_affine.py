@@ -2,6 +2,7 @@
 
 __all__ = ["JacobianRank", "LinearRegions", "LocalUnexplainedVariance"]
 
+import copy
 from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
@@ -43,6 +44,12 @@ class _AroundSamples(SampledRows):
     def observe(self, projector: nn.Module, index: Tensor | None, **columns: Tensor) -> None:
         self.projector.hold(projector)
         self.offer(index, **columns)
+
+    def network(self) -> nn.Module:
+        """Return the projector. In half precision, return a copy in float32: only its weights are then rounded."""
+        projector = self.projector.module()
+        half = any(each.dtype in (torch.bfloat16, torch.float16) for each in projector.parameters())
+        return copy.deepcopy(projector).float() if half else projector
 
     def known(self, column: str) -> tuple[Tensor, float]:
         rows = self.rows()[column]
@@ -105,7 +112,7 @@ class JacobianRank(_AroundRepresentations):
         self.mode: RankMode = mode
 
     def compute(self) -> dict[str, Tensor]:
-        (h, known), projector = self.known("h"), self.projector.module()
+        (h, known), projector = self.known("h"), self.network()
         with evaluating(projector):
             maps = (affine_map(projector, rows)[0] for rows in h.split(_CHUNK))
             sigma = torch.cat([torch.linalg.svdvals(in_float64(weight)) for weight in maps])
@@ -151,7 +158,7 @@ class LinearRegions(_AroundRepresentations):
         super().__init__(contrast_size, seed)
 
     def compute(self) -> dict[str, Tensor]:
-        (h, known), projector = self.known("h"), self.projector.module()
+        (h, known), projector = self.known("h"), self.network()
         with evaluating(projector):
             visited = known * (in_float64(linear_regions(projector, h).max()) + 1)
         return {"visited": visited, "fraction": visited / len(h)}
@@ -224,7 +231,7 @@ class LocalUnexplainedVariance(_AroundSamples):
         self.observe(projector, index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
 
     def compute(self) -> dict[str, Tensor]:
-        rows, projector = self.rows(), self.projector.module()
+        rows, projector = self.rows(), self.network()
         delta = displacements(self, **rows)[: self.samples]
         if not rows["h"].isfinite().all():
             return dict.fromkeys(

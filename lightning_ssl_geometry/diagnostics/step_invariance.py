@@ -127,6 +127,9 @@ class StepInvariance(SampledRows):
             gradient = gradient.to(represented)
             pair = x[n : 3 * n], shift[n : 3 * n]
             at, *moved = output_velocity(embedding, pair, 2 * gradient, at=(x, shift), chunk_size=_CHUNK).split(n)
+        if not all(each.isfinite().all() for each in (image, *views)):
+            nan = undefined(self, "the embeddings are not finite")
+            return {"distance": nan, "step": nan}
         if all_alike(image[:, None]):
             nan = undefined(self, "the embeddings of all samples are equal but for rounding")
             return {"distance": nan, "step": nan}

@@ -1,0 +1,58 @@
+"""Run contracts one after the other, with expected failures that need a reason."""
+
+__all__ = ["Contract", "kept", "of_all"]
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from lightning_ssl_geometry.spelling import did_you_mean
+
+Contract = Callable[[Any], str | None]
+"""Takes a case and raises an AssertionError if the contract is broken. It returns why it does not apply, or None."""
+
+
+def of_all(*functions: Contract) -> dict[str, Contract]:
+    """Return {name: contract} of functions, in their order."""
+    return {function.__name__: function for function in functions}
+
+
+def kept(
+    contracts: Mapping[str, Contract],
+    case: Any,
+    expected_failures: Mapping[str, str] | None,
+    only: Iterable[str] | None,
+) -> dict[str, str]:
+    """Ask all contracts of a case. See `check_diagnostic` for the arguments, the result and the errors."""
+    expected = dict(expected_failures or {})
+    chosen = list(contracts if only is None else only)
+    for argument, names in (("expected_failures", expected), ("only", chosen)):
+        for name in names:
+            if name not in contracts:
+                raise ValueError(
+                    f"Expected `{argument}` with names of contracts, but got {name!r}.{did_you_mean(name, contracts)}"
+                )
+    for name, reason in expected.items():
+        if not (isinstance(reason, str) and reason.strip()):
+            raise ValueError(f"Expected `expected_failures` with a reason for {name!r}, but got {reason!r}.")
+    found: dict[str, str] = {}
+    broken: list[str] = []
+    for name in chosen:
+        try:
+            skipped = contracts[name](case)
+        except Exception as error:
+            if name in expected:
+                found[name] = f"fails as expected: {expected[name]}"
+            else:
+                broken.append(f"{name}: {_said(error)}")
+        else:
+            found[name] = f"left out: {skipped}" if skipped else "kept"
+            if name in expected and not skipped:
+                broken.append(f"{name}: it is kept now. Remove it from `expected_failures` ({expected[name]}).")
+    if broken:
+        raise AssertionError(f"{case.name} breaks {len(broken)} of {len(chosen)} contracts.\n" + "\n".join(broken))
+    return found
+
+
+def _said(error: Exception) -> str:
+    text = str(error).strip()
+    return text if isinstance(error, AssertionError) else f"{type(error).__name__}: {text}"
