@@ -27,7 +27,7 @@ from lightning_ssl_geometry.report.headline import bound, headline, null_beside
 from lightning_ssl_geometry.report.history import Resumption
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.members import is_scalar, members, series_of
-from lightning_ssl_geometry.report.numbers import deviation, moment, number, percent
+from lightning_ssl_geometry.report.numbers import moment, number, percent, with_error
 from lightning_ssl_geometry.report.panel import Panel, filled, shown
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.standings import differences_table, standings_table
@@ -264,8 +264,9 @@ def _value(mean: Average | None, place: int, quantity: Quantity) -> str:
     if mean is None or not len(mean.step):
         return _NONE
     value, std = float(mean.mean[place]), float(mean.spread[place])
-    text = percent(value) if quantity.percent else number(value)
-    return text + (f" ± {deviation(value, std, quantity.percent)}" if np.isfinite(std) else "")
+    if np.isfinite(std):
+        return with_error(value, std, is_percent=quantity.percent)
+    return percent(value) if quantity.percent else number(value)
 
 
 def _coverage(view: View) -> Table | None:

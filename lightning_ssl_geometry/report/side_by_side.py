@@ -110,7 +110,8 @@ def _table(rows: Sequence[tuple[str, list[str]]], names: Sequence[str], places: 
     for place in places:
         table.add_column(Text(names[place]), justify="right", no_wrap=True)
     for name, cells in rows:
-        table.add_row(Text(name), *(Text(cells[place]) for place in places))
+        if any(cells[place] != _NONE for place in places):
+            table.add_row(Text(name), *(Text(cells[place]) for place in places))
     return table
 
 

@@ -63,7 +63,8 @@ def findings(run: Run) -> Findings:
     held: dict[str, Finding] = {}
     absent: dict[str, dict[str, None]] = {}
     for name, member, verdict, values in _declared(run):
-        space = space_name(member.space) or member.title
+        space = space_name(member.space) + (f" of {member.own_name}" if member.space and member.own_name else "")
+        space = space or member.title
         words = {"space": space, "title": member.title}
         try:
             if verdict.given and not holds(verdict.given, values):

@@ -115,7 +115,7 @@ def test_the_page_has_groups_figures_sentences_and_numbers(page):
     said = ("Strengths", "small 3 runs", "High Rank.", "(Ada 2021)", "Ada 2021. On ranks", "First and last values")
     assert [text for text in said if text not in page.text] == []
     table = page.text.partition("First and last values")[2].replace("\n", "")
-    assert "probe/rank8.01 ± 0.0110.0 ± 0.01" in table
+    assert "probe/rank8.010 ± 0.01010.010 ± 0.010" in table
     assert "probe/acc51.0% ± 1.081.0% ± 1.0" in table
     page.runs_nothing()
     assert all("type=radio" in each for each in re.findall("<figure.*?</figure>", page.source, re.DOTALL))

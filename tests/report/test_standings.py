@@ -205,8 +205,9 @@ def test_single_runs_have_no_differences(tmp_path):
 def test_a_comparison_opens_with_its_tables(tmp_path):
     folders, _ = view(tmp_path)
     page = comparison(tmp_path / "page", **folders)
-    text = page.text if hasattr(page, "text") else str(page)
-    assert text.index("92.0% ± 2.6") < text.index("minus small") < text.index("First and last values")
+    assert page.text.index("92.0% ± 2.6") < page.text.index("minus small") < page.text.index("First and last values")
+    for named in ("Accuracy, val", "small, last"):  # where a row is a card, each number stands below its name
+        assert named in page.values("data-of")
 
 
 def test_accuracies_of_the_linear_evaluation_are_headline_numbers(tmp_path):

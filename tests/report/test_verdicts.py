@@ -65,6 +65,17 @@ def test_without_a_number_or_a_declaration_the_page_is_silent(tmp_path):
     assert "What this run shows" not in report(undeclared).text
 
 
+def test_of_two_monitors_the_sentence_says_which(tmp_path):
+    columns, entries = {}, {}
+    for name, value in (("teacher", 1.0), ("student", 9.0)):
+        columns |= {f"val__{name}__rank": [9, value], f"val__{name}__rank_limit": [5, 5]}
+        entries[f"val__{name}__rank"] = entry("Rank", space="z", width=8, verdicts=(LOW,))
+        entries[f"val__{name}__rank_limit"] = entry("Limit", key="limit", shown=False)
+    found = findings(read_run(declare(write_log(tmp_path, **columns), **entries)))
+    assert [each.says for each in found.held] == ["z of teacher is low: 1 of 8, and 5 is the least."]
+    assert found.absent == ("a low value (z of student)",)
+
+
 def test_a_comparison_says_what_the_runs_of_each_group_show_and_in_how_many(tmp_path):
     folders = {
         "all": [low(tmp_path / f"all{value}", value) for value in (3, 4)],
