@@ -1,6 +1,6 @@
-"""ResumableCSVLogger, a CSVLogger that continues an existing metrics.csv when a run resumes."""
+"""A CSVLogger that continues an existing metrics.csv when a run resumes, and a comparison of runs for other loggers."""
 
-__all__ = ["ResumableCSVLogger"]
+__all__ = ["ResumableCSVLogger", "log_comparison"]
 
 import csv
 import io
@@ -13,6 +13,7 @@ from lightning.pytorch.loggers.csv_logs import CSVLogger, ExperimentWriter
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_ssl_geometry.files import append, replacing, set_aside, unfinished
+from lightning_ssl_geometry.recording.logged import log_comparison
 
 
 class ResumableCSVLogger(CSVLogger):

@@ -131,7 +131,8 @@ class Picture:
             quantiles.
         names: Names of the components, of the rows and columns of a matrix, of the rows of a gallery, or of the axes of
             points.
-        first: Whether the first value of a run is kept beside the latest. Only for a gallery.
+        first: Whether the first value of a run is kept beside the latest. Only for a gallery and for
+            classes.
     """
 
     kind: Kind

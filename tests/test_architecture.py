@@ -36,7 +36,7 @@ ROOMS = {
     "precision": set(),
     "files": set(),
     "either_lightning": set(),
-    "loggers": rooms("files"),
+    "loggers": rooms("files recording"),
     "functional": rooms("checks deprecation introspection precision random"),
     "distributed": set(),
     "losses": rooms("checks deprecation distributed functional precision"),

@@ -33,12 +33,14 @@ from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, named_source, source_name
 from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.diagnose_options import BATCH_SIZE, IMAGES, NETWORK, REST, Option
-from lightning_ssl_geometry.report.side_by_side import comparison_tables
+from lightning_ssl_geometry.report.side_by_side import comparison_remarks, comparison_tables
 from lightning_ssl_geometry.views import SimCLRViews
 
 _YAML = (".yaml", ".yml")
+_MOST_WAITING = 2 * 2**30  # bytes of the weights of models that were checked and wait for their diagnosis
 _BASES = {"model": nn.Module, "data": LightningDataModule, "views": nn.Module}
 _OF_SOURCE = get_type_hints(ModelSource)
+_Waiting = tuple[ModelSource, Loaded]  # a model that was checked
 
 
 class _Parser(ArgumentParser):
@@ -127,7 +129,7 @@ def _diagnose_one(options: Namespace, config: str) -> None:
     given = {name: options[name] for name in _fields()} | (named_source(options.what) if options.what else {})
     source = ModelSource(**given)
     _ask(source, options)
-    _diagnose(source, options.name or source.name, options, config=config)
+    _diagnose(source, _loaded(source, options), options.name or source.name, options=options, config=config)
 
 
 def _ask(source: ModelSource, options: Namespace) -> None:
@@ -135,17 +137,20 @@ def _ask(source: ModelSource, options: Namespace) -> None:
         ask(source.config, options.trust)
 
 
-def _prepared(source: ModelSource, options: Namespace) -> tuple[Loaded, LightningDataModule]:
-    loaded = source.load(augment=options.views or SimCLRViews())
+def _loaded(source: ModelSource, options: Namespace) -> Loaded:
+    return source.load(augment=options.views or SimCLRViews())
+
+
+def _data_for(loaded: Loaded, options: Namespace) -> LightningDataModule:
     trained_on = loaded.data if isinstance(loaded.data, ImageDataModule) else None
     if trained_on is not None:
         trained_on.prepare_data()
         trained_on.setup("test")
-    return loaded, _data(loaded, trained_on, options)
+    return _data(loaded, trained_on, options)
 
 
-def _diagnose(source: ModelSource, name: str, options: Namespace, config: str) -> Path:
-    loaded, data = _prepared(source, options)
+def _diagnose(source: ModelSource, loaded: Loaded, name: str, *, options: Namespace, config: str) -> Path:
+    data = _data_for(loaded, options)
     normalization = loaded.normalization
     if normalization is None and isinstance(loaded.data, ImageDataModule):
         normalization = tuple(loaded.data.mean.tolist()), tuple(loaded.data.std.tolist())
@@ -213,35 +218,60 @@ def _compare(options: Namespace, config: str) -> None:
     if len(named) < len(options.compare):
         raise ValueError(f"Expected different names in --compare, but got {', '.join(options.compare)}.")
     refuse_too_few(named)
-    seen = {name: _checked(name, what, options) for name, what in named.items()}
+    waiting: dict[str, _Waiting] = {}
+    seen = {name: _checked(name, what, options, waiting=waiting) for name, what in named.items()}
     refuse_different_data(seen, "Give --image_size or --data, so that all models get the same images.")
-    folders = {name: _diagnosed(name, what, options, config=config) for name, what in named.items()}
+    folders: dict[str, Path] = {}
+    for place, (name, what) in enumerate(named.items(), start=1):
+        later = list(named.values())[place:]
+        found = waiting.get(what) if what in later else waiting.pop(what, None)
+        folders[name] = _diagnosed(name, what, options, config=config, found=found)
     page = compare(folders, Path(options.output) / "comparison.html")
     if getattr(rank_zero_only, "rank", 0) == 0:
-        console = Console()
-        for table in comparison_tables({name: [folder] for name, folder in folders.items()}, console.width):
+        console, groups = Console(), {name: [folder] for name, folder in folders.items()}
+        for table in comparison_tables(groups, console.width):
             console.print(table)
+        if said := comparison_remarks(groups):
+            console.print(said, soft_wrap=True, highlight=False, markup=False)
         print(f"The page of the comparison: {page}")
 
 
-def _checked(name: str, what: str, options: Namespace) -> str:
-    """Load a model, pass blank images through it, and return the data in words. The model is not kept."""
+def _checked(name: str, what: str, options: Namespace, *, waiting: dict[str, _Waiting]) -> str:
+    """Load a model, pass blank images through it, and return the data in words.
+
+    The model joins those that wait, so that it is not loaded again, unless their weights have `_MOST_WAITING` bytes.
+    """
     if is_diagnosis(Path(what)):
         return data_of(Path(what))
     try:
-        source = _source(what, options.pretrained)
-        _ask(source, options)
-        loaded, data = _prepared(source, options)
-        return checked(loaded.module, data)
+        source, loaded = waiting[what] if what in waiting else _found(what, options, asks=True)
+        said = checked(loaded.module, _data_for(loaded, options))
     except (ValueError, OSError, ImportError) as error:
         raise ValueError(f"Model {name!r} of --compare: {error}") from error
+    held = {id(each): each for _, each in waiting.values()} | {id(loaded): loaded}
+    if sum(map(_size, held.values())) <= _MOST_WAITING:
+        waiting[what] = source, loaded
+    return said
 
 
-def _diagnosed(name: str, what: str, options: Namespace, config: str) -> Path:
+def _found(what: str, options: Namespace, asks: bool = False) -> _Waiting:
+    L.seed_everything(options.seed_everything, verbose=False)  # random weights do not depend on who comes before
+    source = _source(what, options.pretrained)
+    if asks:
+        _ask(source, options)
+    return source, _loaded(source, options)
+
+
+def _size(loaded: Loaded) -> int:
+    return sum(each.nbytes for each in (*loaded.network.parameters(), *loaded.network.buffers()))
+
+
+def _diagnosed(name: str, what: str, options: Namespace, *, config: str, found: _Waiting | None) -> Path:
     if is_diagnosis(Path(what)):
         return Path(what)
-    L.seed_everything(options.seed_everything, verbose=False)  # random weights do not depend on who comes before
-    return _diagnose(_source(what, options.pretrained), name, options, config=config)
+    source, loaded = found or _found(what, options)
+    L.seed_everything(options.seed_everything, verbose=False)  # nor do random views
+    return _diagnose(source, loaded, name, options=options, config=config)
 
 
 def _named(given: str) -> tuple[str, str]:

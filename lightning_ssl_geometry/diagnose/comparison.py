@@ -20,11 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lightning_ssl_geometry.functional.cka import cka_between, cka_or_nan
+from lightning_ssl_geometry.functional.cka import cka_between, cka_by_chance, cka_or_nan
 from lightning_ssl_geometry.report import LayerSimilarity, write_comparison
 from lightning_ssl_geometry.report.files import attempt
 from lightning_ssl_geometry.report.records import read_info
 
+_LEAST = 4  # samples of the unbiased CKA
 _FILE, _NO_LAYERS = "representations.npz", ("index", "label")
 _SEEDED = "If the samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
 
@@ -32,7 +33,9 @@ _SEEDED = "If the samples draw their own random views, call `lightning.seed_ever
 def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h") -> Path:
     """Write a page that compares the diagnostics of models and of their layers, and shows the CKA between models.
 
-    The page also has the CKA between each layer of the first model and each layer of each other model.
+    The page also has the CKA between each layer of the first model and each layer of each other model. CKA is the
+    unbiased estimate, which is 0 on average for unrelated representations. The biased one grows with the widths of the
+    models, so that it would compare widths.
 
     Args:
         diagnoses: Name of a model -> folder of its diagnosis.
@@ -44,16 +47,16 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
         ValueError: If there are fewer than two diagnoses, their data or samples differ, or one of them lacks `layer`.
     """
     refuse_too_few(diagnoses)
-    values = similarity(diagnoses, layer)
+    values, chance = similarity(diagnoses, layer), cka_by_chance(_samples(diagnoses))
     groups = {name: [folder] for name, folder in diagnoses.items()}
     first, *others = diagnoses
     layers = [layer_similarity(diagnoses, first, other) for other in others]
-    similar = (list(diagnoses), values)
-    return write_comparison(groups, output, title="Comparison of models", similarity=similar, layers=layers)
+    similar, title = (list(diagnoses), values), "Comparison of models"
+    return write_comparison(groups, output, title=title, similarity=similar, layers=layers, chance=chance)
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:
-    """Return a matrix (M, M) with the linear CKA between M models, in [0, 1].
+    """Return a matrix (M, M) with the unbiased linear CKA between M models, at most 1.
 
     CKA compares the outputs of `layer` on the same samples. It is NaN for a model that maps all samples to the same
     output. If the diagnoses cannot be compared, the errors of :func:`compare` are raised.
@@ -69,11 +72,13 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
                 f"Expected diagnoses of the same samples, but of {len(index)} of {first!r} and {len(other)} of "
                 f"{name!r} only {shared} are. Diagnose them on the same images."
             )
-    return cka_or_nan([h for _, h in found.values()]).numpy()
+    if len(index) < _LEAST:
+        raise ValueError(f"Expected diagnoses of at least {_LEAST} samples for CKA, but got {len(index)}.")
+    return cka_or_nan([h for _, h in found.values()], unbiased=True).numpy()
 
 
 def layer_similarity(diagnoses: Mapping[str, str | Path], first: str, second: str) -> LayerSimilarity:
-    """Return the linear CKA between each layer of the model `first` and each layer of the model `second`.
+    """Return the unbiased linear CKA between each layer of the model `first` and each layer of the model `second`.
 
     The layers are those of `representations.npz`, in their order. One layer of `first` is in memory at a time.
 
@@ -84,7 +89,14 @@ def layer_similarity(diagnoses: Mapping[str, str | Path], first: str, second: st
     rows, columns = (_layers(name, Path(diagnoses[name])) for name in (first, second))
     ours = (_read(first, Path(diagnoses[first]), layer)[1] for layer in rows)
     theirs = [_read(second, Path(diagnoses[second]), layer)[1] for layer in columns]
-    return LayerSimilarity(first, second, rows, columns=columns, values=cka_between(ours, theirs).numpy())
+    values = cka_between(ours, theirs, unbiased=True).numpy()
+    return LayerSimilarity(first, second, rows, columns=columns, values=values)
+
+
+def _samples(diagnoses: Mapping[str, str | Path]) -> int:
+    name, folder = next(iter(diagnoses.items()))
+    with np.load(_file(name, Path(folder))) as held:
+        return len(held["index"])
 
 
 def _layers(name: str, folder: Path) -> list[str]:

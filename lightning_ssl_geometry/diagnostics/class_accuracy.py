@@ -24,7 +24,8 @@ class ClassAccuracy(SampledRows):
     the data set. Each of `contrast_size` samples is classified by the others, as in :class:`KNNProbe`. The result
     (C, 3) has a row for each class that was observed: its number, the accuracy, and the class' share of the samples,
     which is the accuracy of a guess by chance. The accuracy is NaN for a class with one sample, and for all classes if
-    h is not finite. Memory: O(contrast_size D). `compute` costs O(contrast_size^2 D).
+    h is not finite. The monitor keeps the first result of a run as well as the latest. With the stage "probe", the
+    first is that of the untrained network. Memory: O(contrast_size D). `compute` costs O(contrast_size^2 D).
 
     Args:
         neighbors: Number of neighbours that vote, >= 1.
@@ -36,14 +37,14 @@ class ClassAccuracy(SampledRows):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="Accuracy by class",
-            text="Share of the samples of a class whose nearest neighbours in h vote for their class. The neighbours "
-            "are among the other samples that were looked at.",
+            text="Share of the samples of a class whose nearest neighbours in h vote for their class, at the first and "
+            "at the latest look. The neighbours are among the other samples that were looked at.",
             low="Near chance, the class' share of all samples: the representation does not tell this class apart.",
             high="The samples of the class lie together.",
             paper=WU,
             unit="accuracy",
             percent=True,
-            picture=Picture("classes"),
+            picture=Picture("classes", first=True),
         )
     }
 

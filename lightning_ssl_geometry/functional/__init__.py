@@ -27,6 +27,7 @@ __all__ = [
     "byol_prediction_error",
     "chance_agreement",
     "cka_between",
+    "cka_by_chance",
     "cka_matrix",
     "cka_or_nan",
     "class_blocks",
@@ -122,7 +123,7 @@ from lightning_ssl_geometry.functional.augmentation_channel import (
     policy_entropy,
 )
 from lightning_ssl_geometry.functional.byol import byol, byol_momentum, byol_prediction_error
-from lightning_ssl_geometry.functional.cka import cka_between, cka_matrix, cka_or_nan, linear_cka
+from lightning_ssl_geometry.functional.cka import cka_between, cka_by_chance, cka_matrix, cka_or_nan, linear_cka
 from lightning_ssl_geometry.functional.clusteredness import clusteredness, kmeans, silhouette, uniform_uniformity
 from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.functional.groups.equivariance import equivariance_error, invariance_error

@@ -10,17 +10,19 @@ Gram matrices :math:`K = a a^T` and :math:`L = b b^T`:
     \mathrm{HSIC}_1(K, L) = \frac{1}{n (n - 3)} \Bigl[\mathrm{tr}(\tilde K \tilde L)
     + \frac{1^T \tilde K 1\, 1^T \tilde L 1}{(n - 1)(n - 2)} - \frac{2}{n - 2}\, 1^T \tilde K \tilde L 1\Bigr]
 
-where the tilde sets the diagonal to 0.
+where the tilde sets the diagonal to 0. Murphy et al., Correcting Biased Centered Kernel Alignment Measures in
+Biological and Artificial Neural Networks (2024), show that the biased estimate rises with the number of dimensions for
+unrelated representations, and that the unbiased one does not.
 """
 
-__all__ = ["cka_between", "cka_matrix", "cka_or_nan", "linear_cka"]
+__all__ = ["cka_between", "cka_by_chance", "cka_matrix", "cka_or_nan", "linear_cka"]
 
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import embeddings
+from lightning_ssl_geometry.checks import at_least, embeddings
 from lightning_ssl_geometry.precision import in_float64
 
 
@@ -108,6 +110,27 @@ def cka_between(a: Iterable[Tensor], b: Sequence[Tensor], *, unbiased: bool = Fa
     if not rows:
         raise ValueError("Expected `a` to hold at least 1 representation, but got none.")
     return torch.stack(rows)
+
+
+def cka_by_chance(n: int) -> float:
+    r"""Return the standard deviation of the unbiased CKA over all orders of the samples of one representation.
+
+    The mean over all orders is 0. For any two representations, whatever their dimensions,
+
+    .. math:: \sigma = \sqrt{\frac{2}{n (n - 3)}}
+
+    The deviation is that of two symmetric matrices (n, n) with zero diagonals and zero row sums, since
+    :math:`\mathrm{HSIC}_1` is an inner product of such matrices (Szekely & Rizzo, Partial Distance Correlation with
+    Methods for Dissimilarities, 2014, Sec. 3).
+
+    Args:
+        n: Number of samples, >= 4.
+
+    >>> f"{cka_by_chance(1024):.4f}"
+    '0.0014'
+    """
+    at_least(4, n=n)
+    return float((2 / (n * (n - 3))) ** 0.5)
 
 
 def _centred(layer: Tensor, unbiased: bool) -> tuple[Tensor, Tensor]:

@@ -43,6 +43,7 @@ class Dot:
         color: A key of `COLORS`.
         tip: Tooltip of the dot.
         bounds: Least and greatest possible value. A longer error bar is cut there.
+        before: An earlier value, drawn as a ring. NaN: none.
     """
 
     label: str
@@ -52,6 +53,7 @@ class Dot:
     color: str = "muted"
     tip: str = ""
     bounds: tuple[float, float] = (-np.inf, np.inf)
+    before: float = np.nan
 
     @property
     def bar(self) -> Floats:
@@ -66,10 +68,12 @@ def dots(groups: Sequence[tuple[str, Sequence[Dot]]], *, xlabel: str, caption: C
 
     `groups` are pairs of a heading (or "") and the rows below it. `xlabel` is the name of the horizontal axis.
     """
-    values = finite_values([dot.bar for _, rows in groups for dot in rows], "groups")
+    every = [dot for _, rows in groups for dot in rows]
+    earlier = [np.array([dot.before]) for dot in every if np.isfinite(dot.before)]
+    values = finite_values([*(dot.bar for dot in every), *earlier], "groups")
     rows = sum(len(rows) + bool(heading) for heading, rows in groups)
     figure, (axes,) = canvas()
-    x_axis(axes, xlabel, _wide_enough(padded(values, 0.1), [dot for _, rows in groups for dot in rows]))
+    x_axis(axes, xlabel, _wide_enough(padded(values, 0.1), every))
     axes.set(ylim=(rows - 0.4, -0.6), yticks=[])
     axes.grid(visible=True, axis="x", color=COLORS["grid"], linewidth=0.8)
     headings, row = [], 0
@@ -123,5 +127,7 @@ def _dot(axes: "Axes", row: int, dot: Dot) -> None:
     write(axes, shortened(dot.text, _TEXT), (1, row), offset=(8, 0), color=color, coords=("axes fraction", "data"))
     if np.isfinite(dot.spread):
         axes.plot(dot.bar, [row, row], color=color, linewidth=1.6)
+    if np.isfinite(dot.before):
+        axes.plot([dot.before], [row], "o", markersize=6, color=COLORS["muted"], markerfacecolor="none")
     axes.plot(value, [row], "o", markersize=8, color=color)
     put_tips(axes, value, np.array([float(row)]), texts=[dot.tip] if dot.tip and drawable(value).all() else [])

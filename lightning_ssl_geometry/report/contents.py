@@ -27,13 +27,13 @@ from lightning_ssl_geometry.report.headline import bound, headline, null_beside
 from lightning_ssl_geometry.report.history import Resumption
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.members import is_scalar, members, series_of
-from lightning_ssl_geometry.report.numbers import deviation, moment, number, percent
+from lightning_ssl_geometry.report.numbers import moment, number, percent, with_error
 from lightning_ssl_geometry.report.panel import Panel, filled, shown
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.standings import differences_table, standings_table
 from lightning_ssl_geometry.report.table import Table
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
-from lightning_ssl_geometry.report.verdicts import findings
+from lightning_ssl_geometry.report.verdicts import findings, shared_findings
 from lightning_ssl_geometry.report.words import words
 
 _NONE = "\N{EN DASH}"
@@ -41,7 +41,7 @@ _GRAVE = ("not a finite number", "This run failed", "Not drawn", "has two meanin
 _STATUSES = ("finished", "running", "interrupted", "failed")
 _OF_SOME_PAGES = (
     "status", "groups", "tiles", "layers", "evaluation", "evaluated", "standings", "coverage", "figure_of", "findings",
-    "looked_for",
+    "looked_for", "shared", "several",
 )  # fmt: skip
 _OF_MEANS = (
     "not a finite number", "left out", "the newest of", "fewer rows", "could not be read", "of one name",
@@ -99,16 +99,25 @@ def run_contents(view: View, drawn: Mapping[str, Sequence[Panel]], drawings: Dra
 def _figures_by_log(drawn: Mapping[str, Sequence[Panel]]) -> dict[str, str]:
     panels = [panel for held in drawn.values() for panel in held]
     return {name: panel.name for panel in reversed(panels) for member in panel.members
-            for name in member.names.get(0, {}).values()}  # fmt: skip
+            for held in member.names.values() for name in held.values()}  # fmt: skip
 
 
 def comparison_contents(
     view: View, title: str, drawn: Mapping[str, Sequence[Panel]], drawings: Drawings
 ) -> dict[str, Any]:
     """Return the texts and tables of a page that compares groups of runs, by name."""
+    shared, absent = shared_findings(view.groups)
     notes = [*filter(None, [different_data(view.grouped)]), *_notes_on_means(view)]
     notes += [*notes_on_time(view.groups, view.by_epochs), *_odd_widths(view)]
-    return _contents(view, drawn, drawings, notes=notes, readings={}) | {
+    notes += [caveat for each in shared for caveat in each.caveats]
+    contents = _contents(view, drawn, drawings, notes=notes, readings={})
+    papers = [*contents["papers"], *(found.paper for each in shared for _, found in each.shown if found.paper)]
+    return contents | {
+        "papers": list(dict.fromkeys(papers)),
+        "shared": shared if any(each.shown for each in shared) else None,
+        "several": any(len(group.runs) > 1 for group in view.groups),
+        "looked_for": absent,
+        "figure_of": _figures_by_log(drawn),
         "heading": title,
         "groups": [(group.name, group.color, _made_of(group)) for group in view.groups],
         "facts": shared_facts(view.runs),
@@ -140,12 +149,21 @@ def _contents(
 
 
 def _notes_on_means(view: View) -> list[str]:
-    said: dict[str, list[str]] = {}
+    said: dict[str, list[tuple[Group, Run]]] = {}
     for group, run in view.grouped:
         for note in run.notes:
             if any(part in note for part in _OF_MEANS):
-                said.setdefault(note, []).append(f"{group.name}, {run.name}")
-    return [f"{'; '.join(runs) if len(runs) < len(view.runs) else 'All runs'}: {note}" for note, runs in said.items()]
+                said.setdefault(note, []).append((group, run))
+    return [f"{_named(runs) if len(runs) < len(view.runs) else 'All runs'}: {note}" for note, runs in said.items()]
+
+
+def _named(runs: Sequence[tuple[Group, Run]]) -> str:
+    held: dict[str, tuple[Group, list[str]]] = {}
+    for group, run in runs:
+        held.setdefault(group.name, (group, []))[1].append(run.name)
+    names = (name if len(own) == len(group.runs) else f"{name} ({', '.join(own)})"
+             for name, (group, own) in held.items())  # fmt: skip
+    return "; ".join(names)
 
 
 def readings_of(view: View) -> dict[str, list[Reading]]:
@@ -236,7 +254,7 @@ def _scalars_by_group(view: View, title: str) -> dict[str, Any] | None:
     what += "" if once else "At the first and the last moment that runs of a group share."
     numbers = listed(("group", "scalar", view.time_label, "mean", "standard deviation", "runs"), parts)
     header = ["scalar", *([] if once else ["first", "last"] * len(view.groups))]
-    table = Table(header, rows, saved=saved(f"{title}-scalars", numbers), remark=what.strip(), look="compared")
+    table = Table(header, rows, saved=saved(f"{title}-scalars", numbers), remark=what.strip(), look="cards compared")
     names = [(group.name, group.color) for group in view.groups]
     return {"heading": "Values" if once else "First and last values", "summary": "", "table": table, "groups": names,
             "columns": 1 if once else 2}  # fmt: skip
@@ -246,8 +264,9 @@ def _value(mean: Average | None, place: int, quantity: Quantity) -> str:
     if mean is None or not len(mean.step):
         return _NONE
     value, std = float(mean.mean[place]), float(mean.spread[place])
-    text = percent(value) if quantity.percent else number(value)
-    return text + (f" ± {deviation(value, std, quantity.percent)}" if np.isfinite(std) else "")
+    if np.isfinite(std):
+        return with_error(value, std, is_percent=quantity.percent)
+    return percent(value) if quantity.percent else number(value)
 
 
 def _coverage(view: View) -> Table | None:

@@ -54,14 +54,14 @@ def deviation(mean: float, std: float, is_percent: bool = False) -> str:
 def with_error(mean: float, std: float, is_percent: bool = False) -> str:
     """Format a mean and its standard deviation with the decimals that two digits of the deviation need.
 
-    >>> with_error(4.77538, 0.00107), with_error(35.71, 1.43), with_error(0.879, 0.0402, is_percent=True)
-    ('4.7754 ± 0.0011', '35.7 ± 1.4', '87.9% ± 4.0')
+    >>> with_error(4.77538, 0.00107), with_error(35.71, 0.999), with_error(0.879, 0.0402, is_percent=True)
+    ('4.7754 ± 0.0011', '35.7 ± 1.0', '87.9% ± 4.0')
     """
     if is_percent:
         return f"{percent(mean)} ± {100 * std:.1f}"
     if not (math.isfinite(std) and std > 1e-6 and 1e-6 <= abs(mean) < 1e6):
         return f"{number(mean)} ± {number(std)}"
-    decimals = max(0, 1 - math.floor(math.log10(std)))
+    decimals = max(0, 1 - math.floor(math.log10(float(f"{std:.1e}"))))  # of the rounded one: 0.00999 is 0.010
     return f"{mean:,.{decimals}f} ± {std:,.{decimals}f}".replace("-", _MINUS)
 
 

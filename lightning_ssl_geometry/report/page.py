@@ -11,13 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from markupsafe import Markup, escape
 
 from lightning_ssl_geometry.files import replacing
-from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.contents import comparison_contents, run_contents
-from lightning_ssl_geometry.report.cross import LayerSimilarity, cross_panel
+from lightning_ssl_geometry.report.cross import LayerSimilarity, cross_panel, model_panel
 from lightning_ssl_geometry.report.download import saved
 from lightning_ssl_geometry.report.drawn import Drawings, draw
 from lightning_ssl_geometry.report.figures import View, in_order
@@ -27,7 +25,6 @@ from lightning_ssl_geometry.report.logs import Floats
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.run import Run, read_run
 from lightning_ssl_geometry.report.standings import standings_numbers
-from lightning_ssl_geometry.report.stills import similarity_panel
 from lightning_ssl_geometry.report.svg import inline_svg
 
 if TYPE_CHECKING:
@@ -36,13 +33,6 @@ if TYPE_CHECKING:
 
 _COLUMNS, _MUCH_LONGER = 3, 400  # figures in a row, letters
 _CODE = re.compile(r"`([^`]+)`")
-_MODELS = Quantity(
-    title="CKA between models",
-    text="Linear CKA between the models' representations of the same samples.",
-    low="Near 0: they have little in common.",
-    high="Near 1: the same representation up to rotation and scale, whatever its width.",
-    unit="CKA",
-)
 
 
 @dataclass(frozen=True)
@@ -94,6 +84,7 @@ def write_comparison(
     title: str = "Comparison",
     similarity: tuple[Sequence[str], Floats] | None = None,
     layers: Sequence[LayerSimilarity] = (),
+    chance: float | None = None,
 ) -> Path:
     """Write one self-contained HTML page that compares groups of runs, and return its path.
 
@@ -103,16 +94,17 @@ def write_comparison(
         groups: Maps the name of a group to the folders of its runs. More than six groups share colours.
         output: Path of the page. Missing folders are created.
         title: Title of the page.
-        similarity: Names of M models, and the similarities between them (M, M), such as linear CKA.
+        similarity: Names of M models, and the unbiased linear CKA between them (M, M).
         layers: Similarities between the layers of two models, each for a figure.
+        chance: Standard deviation of these similarities by chance, around 0: see `functional.cka_by_chance`.
 
     Raises:
         FileNotFoundError: If a run does not exist.
         ValueError: If there is no group, a group has no run, a folder is not that of a run, `output` is a folder, or
             `similarity` or one of `layers` has a wrong shape.
     """
-    models = [] if similarity is None else [_similarity(*similarity)]
-    models += [cross_panel(each, place) for place, each in enumerate(layers, start=1)]
+    models = [] if similarity is None else [model_panel(*similarity, chance=chance)]
+    models += [cross_panel(each, place, chance) for place, each in enumerate(layers, start=1)]
     view, drawings = View(tuple(read_groups(groups))), Drawings()
     drawn = draw(view, drawings)
     if models:
@@ -170,16 +162,6 @@ def _named(view: View, where: str, drawings: Drawings) -> "dict[str, Figure]":
     named = {panel.name: panel.figure for panels in draw(view, drawings).values() for panel in panels}
     drawings.warn(where)
     return named
-
-
-def _similarity(names: Sequence[str], values: Floats) -> Panel:
-    found = np.asarray(values, dtype=np.float64)
-    if not len(names) or found.shape != (len(names), len(names)):
-        raise ValueError(
-            f"Expected `similarity` with values of shape ({len(names)}, {len(names)}) for its {len(names)} names, but "
-            f"got {found.shape}."
-        )
-    return similarity_panel(_MODELS, names, found)
 
 
 def _sections(drawn: Mapping[str, Sequence[Panel]], drawings: Drawings, prefix: str) -> dict[str, list[Shown]]:

@@ -2,7 +2,7 @@
 
 __all__ = ["class_panel", "gallery_panel"]
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,11 +37,10 @@ def gallery_panel(plan: Plan, view: View) -> Panel | None:
              and log.values.shape[2] in (1, 3) and np.isfinite(log.values).any(axis=(0, 1, 3, 4)).all()]  # fmt: skip
     if not found:
         return None
-    run, begun = view.runs[0], {stage: view.runs[0].firsts.get(main.names[0][stage]) for stage, _ in found}
-    stage, latest = min(found, key=lambda each: min(log.step for log in (begun[each[0]], each[1]) if log))
-    first = begun[stage]
+    run = view.runs[0]
+    stage, latest, first = _looked_at_first(main, view, found)
     looks = [_look(plan, view, run.snapshots, log=latest, stage=stage)]
-    if first is not None and first.step < latest.step and first.values.shape == latest.values.shape:
+    if first is not None and first.values.shape == latest.values.shape:
         looks.insert(0, _look(plan, view, run.firsts, log=first, stage=stage))
     names = _row_names(main, latest.values)
     blocks = [_tiles(plan, look, names, part=part) for look, part in _parts(main, looks)]
@@ -57,18 +56,27 @@ def gallery_panel(plan: Plan, view: View) -> Panel | None:
 
 
 def class_panel(plan: Plan, view: View) -> Panel | None:
-    """Draw the values of the classes from the lowest to the highest. Of many classes, draw those at both ends."""
+    """Draw the values of the classes of the stage that was looked at first, from the lowest value to the highest.
+
+    Of many classes, those at both ends are drawn. If a run keeps its first values, each is drawn beside the latest.
+    """
     member = plan.drawn[0]
-    found = [(stage, log.values[np.isfinite(log.values).all(axis=1)]) for stage, log in _snapshots(member, view)
-             if log.values.ndim == 2 and log.values.shape[1] == 3]  # fmt: skip
-    stage, known = next(((stage, rows) for stage, rows in found if len(rows)), ("", np.empty((0, 3))))
-    if not len(known):
+    found = [(stage, log) for stage, log in _snapshots(member, view) if len(_classes(log))]
+    if not found:
         return None
+    stage, latest, first = _looked_at_first(member, view, found)
+    known = _classes(latest)
     known = known[np.argsort(known[:, 1], kind="stable")]
+    before = {kind: value for kind, value, _ in _classes(first).tolist()} if first else {}
+    when = [_when(view, log) for log in (first, latest) if log]
     scale, show = shown(member.quantity)
-    drawn = [_dot(row, scale, show) for row in known]
+    drawn = [_dot(row, before.get(float(row[0]), np.nan), scale, show=show, when=when[0]) for row in known]
     groups, chances = [("", drawn)], known[:, 2]
     remark = f"Chance is {show(float(chances.min()))} to {show(float(chances.max()))}. "
+    if before:
+        means = [show(float(np.mean(values))) for values in (list(before.values()), known[:, 1])]
+        remark += f"The rings are from the first look, {when[0]}. "
+        remark += f"The mean over the classes was {means[0]} {when[0]}, and {means[1]} {when[1]}. "
     if len(drawn) > _MOST_CLASSES:
         groups = [("lowest", drawn[:_LOWEST]), ("highest", drawn[-_HIGHEST:])]
         remark += (
@@ -77,18 +85,40 @@ def class_panel(plan: Plan, view: View) -> Panel | None:
         )
     ends = [f"{show(value)} for class {kind:.0f}" for kind, value, _ in known[[0, -1]]]
     label = f"{plan.title}: from {' to '.join(ends)}, {len(known)} classes."
-    numbers = Numbers(("class", plan.saved_unit, "baseline"), [tuple(map(float, row)) for row in known])
+    header = ("class", plan.saved_unit, "baseline", *([f"{plan.saved_unit} {when[0]}"] if before else []))
+    rows = [(*map(float, row), *([before.get(float(row[0]), "")] if before else [])) for row in known]
     figure = dots(groups, xlabel=plan.unit)
     return Panel(
         plan.name,
         plan.title,
         figure,
         label=label,
-        numbers=numbers,
+        numbers=Numbers(header, rows),
         members=plan.members,
         stages=[stage],
         remark=remark.strip(),
     )
+
+
+def _classes(log: Snapshot) -> Floats:
+    """Return the rows (number, value, baseline) of the classes that have a value."""
+    values = log.values
+    return values[np.isfinite(values).all(axis=1)] if values.ndim == 2 and values.shape[1] == 3 else np.empty((0, 3))
+
+
+def _looked_at_first(
+    member: Member, view: View, found: Sequence[tuple[str, Snapshot]]
+) -> tuple[str, Snapshot, Snapshot | None]:
+    """Return the stage that was looked at first, with its latest array and, if it is older, with its first one."""
+    begun = {stage: view.runs[0].firsts.get(member.names[0][stage]) for stage, _ in found}
+    stage, latest = min(found, key=lambda each: min(log.step for log in (begun[each[0]], each[1]) if log))
+    first = begun[stage]
+    return stage, latest, first if first is not None and first.step < latest.step else None
+
+
+def _when(view: View, log: Snapshot) -> str:
+    run = view.runs[0]
+    return time_name(run, log.step / run.steps_per_epoch if run.steps_per_epoch else log.step)
 
 
 def _snapshots(member: Member, view: View) -> list[tuple[str, Snapshot]]:
@@ -105,15 +135,15 @@ def _look(plan: Plan, view: View, held: Mapping[str, Snapshot], *, log: Snapshot
         found = held.get(member.names.get(0, {}).get(stage, "")) if member else None
         return found.values if found and found.values.shape == log.values.shape[:2] else None
 
-    run = view.runs[0]
-    when = time_name(run, log.step / run.steps_per_epoch if run.steps_per_epoch else log.step)
-    return _Look(when, log.values, kinds=beside("label"), values=beside("overlay"))
+    return _Look(_when(view, log), log.values, kinds=beside("label"), values=beside("overlay"))
 
 
-def _dot(row: Floats, scale: float, show: Callable[[float], str]) -> Dot:
+def _dot(row: Floats, before: float, scale: float, *, show: Callable[[float], str], when: str) -> Dot:
     kind, value, chance = map(float, row)
     tip = f"class {kind:.0f}: {show(value)}, chance {show(chance)}"
-    return Dot(f"class {kind:.0f}", scale * value, np.nan, text=show(value), color="blue", tip=tip, bounds=(0.0, scale))
+    tip += f", {when} {show(before)}" if np.isfinite(before) else ""
+    return Dot(f"class {kind:.0f}", scale * value, np.nan, text=show(value), color="blue", tip=tip, bounds=(0.0, scale),
+               before=scale * before)  # fmt: skip
 
 
 def _are_named(member: Member) -> bool:

@@ -1,6 +1,6 @@
 """Compare models in the terminal: a column for each model, and a row for each number."""
 
-__all__ = ["comparison_tables", "distinct"]
+__all__ = ["comparison_remarks", "comparison_tables", "distinct"]
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -11,12 +11,14 @@ import numpy as np
 
 from lightning_ssl_geometry.report.evaluation import accuracies_by_features, feature_name
 from lightning_ssl_geometry.report.figures import View
+from lightning_ssl_geometry.report.files import plain
 from lightning_ssl_geometry.report.groups import Group, read_groups
 from lightning_ssl_geometry.report.members import Member, is_scalar, members, printable
 from lightning_ssl_geometry.report.numbers import percent, with_error
 from lightning_ssl_geometry.report.panel import shown
 from lightning_ssl_geometry.report.seen import cap_of
 from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
+from lightning_ssl_geometry.report.verdicts import shared_findings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _NONE = "\N{EN DASH}"
 _LENGTHS = (24, 20, 16, 12)  # letters of a model's name, as many as fit
 _BORDER = 3  # columns of the terminal beside each column of the table
+_LONGEST = 1_000  # letters of a sentence
 _LIMITED = "*: the number of samples limits the value, not the network."
 
 
@@ -51,6 +54,16 @@ def comparison_tables(groups: Mapping[str, Sequence[str | Path]], width: int) ->
     if any(cell.endswith("*") for _, row in rows for cell in row):
         tables[-1].caption = _LIMITED
     return tables
+
+
+def comparison_remarks(groups: Mapping[str, Sequence[str | Path]]) -> str:
+    """Return what the runs of each group show, one sentence per line behind the name of the group.
+
+    The errors of :func:`comparison_tables` are raised.
+    """
+    shared, _ = shared_findings(read_groups(groups))
+    said = [f"{each.group.name}: {says}" for each in shared for says, _ in each.shown]
+    return "\n".join(plain(text, _LONGEST) for text in [*said, *(text for each in shared for text in each.caveats)])
 
 
 def distinct(names: Sequence[str], most: int) -> list[str]:
@@ -97,7 +110,8 @@ def _table(rows: Sequence[tuple[str, list[str]]], names: Sequence[str], places: 
     for place in places:
         table.add_column(Text(names[place]), justify="right", no_wrap=True)
     for name, cells in rows:
-        table.add_row(Text(name), *(Text(cells[place]) for place in places))
+        if any(cells[place] != _NONE for place in places):
+            table.add_row(Text(name), *(Text(cells[place]) for place in places))
     return table
 
 

@@ -2,19 +2,20 @@
 
 __all__ = ["differences_table", "standings_numbers", "standings_table"]
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from lightning_ssl_geometry.quantity import Knob
 from lightning_ssl_geometry.report.evaluation import accuracies_by_features, feature_name, guess
 from lightning_ssl_geometry.report.facts import lengths
 from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.groups import Group
 from lightning_ssl_geometry.report.headline import null_value
 from lightning_ssl_geometry.report.logs import Floats, Series
-from lightning_ssl_geometry.report.members import Member, is_scalar, members
+from lightning_ssl_geometry.report.members import Member, is_scalar, members, size_behind
 from lightning_ssl_geometry.report.numbers import percent, signed, with_error
 from lightning_ssl_geometry.report.panel import shown
 from lightning_ssl_geometry.report.run import Run
@@ -42,6 +43,7 @@ class _Column:
     values: dict[str, dict[Run, float]]  # group -> run -> the last value
     caps: dict[str, Cap]  # group -> the greatest possible value
     null: float = float("nan")  # the value of data without structure, such as chance
+    comparable: bool = True  # also in the settings in which the groups differ
 
     @property
     def heading(self) -> str:
@@ -62,17 +64,29 @@ class _Column:
             text += f" of {cap.most:,}" + ("*" if cap.by_rows else "")
         return text + (f" ({len(found)} of {len(group.runs)})" if len(found) < len(group.runs) else "")
 
+    @property
+    def ranks(self) -> bool:
+        """Whether one of the groups may be the best."""
+        return self.better is not None and self.comparable
+
     def best(self, groups: Sequence[Group]) -> set[int]:
-        """Return the places of the groups with the best mean, as it is shown."""
+        """Return the places of the groups with the best mean, and with means that cannot be told from it.
+
+        The means are compared as they are shown. The set is empty if it would have all groups.
+        """
         means = [self.mean(group) for group in groups]
         known = [mean for mean in means if np.isfinite(mean)]
-        if self.better is None or len(known) < 2 or len(known) < len(means):
+        if not self.ranks or len(known) < 2 or len(known) < len(means):
             return set()
         best = max(known) if self.better == "high" else min(known)
         if best <= self.null if self.better == "high" else best >= self.null:
             return set()  # no better than chance
+        first = groups[means.index(best)]
         shown = [self.cell(group).split()[0] for group in groups]  # the mean, with the decimals of the table
-        return {place for place, text in enumerate(shown) if text == shown[means.index(best)]}
+        differences = [_difference(self, group, first) for group in groups]
+        found = {place for place, (text, each) in enumerate(zip(shown, differences, strict=True))
+                 if text == shown[means.index(best)] or (each and not each.is_sure)}  # fmt: skip
+        return found if len(found) < len(groups) else set()
 
 
 def standings_table(view: View) -> Table | None:
@@ -92,13 +106,24 @@ def standings_table(view: View) -> Table | None:
     said = ["Last values."] if not view.once else []
     several = any(len(group.runs) > 1 for group in view.groups)
     said += ["Mean ± standard deviation over the runs of a group."] if several else []
-    said += ["Bold: the best mean, where low or high values are better."] if best else []
+    said += [_bold(best, columns, several)]
     limited = any(cap.by_rows for column in columns for cap in column.caps.values())
     said += ["*: the number of samples limits the value, not the network."] if limited else []
     said += [_LENGTHS] if trained.differ else []
     header = ["", *(["Runs"] if before[0] else []), *(column.heading for column in columns)]
     colors = [group.color for group in view.groups]
-    return Table(header, rows, remark=" ".join(said), look="layers", best=best, colors=colors)
+    remark = " ".join(filter(None, said))
+    return Table(header, rows, remark=remark, look="layers cards", best=best, colors=colors)
+
+
+def _bold(best: Collection[tuple[int, int]], columns: Sequence[_Column], several: bool) -> str:
+    if best and several:
+        return f"Bold: the best mean, and means that a {_LEVEL:.0%} interval of the difference cannot tell from it."
+    if best:
+        return "Bold: the best value, where low or high values are better."
+    if several and any(column.ranks for column in columns):
+        return "No mean is bold, since none can be told from all others, or from chance."
+    return ""
 
 
 def standings_numbers(view: View) -> tuple[list[str], list[list[str | float | None]]]:
@@ -146,7 +171,7 @@ def differences_table(view: View) -> Table | None:
     header = [f"minus {first.name}", *(column.title for column in columns)]
     colors = [group.color for group in others]
     return Table(
-        header, rows, remark=" ".join(filter(None, said)), look="layers differences", faint=unsure, colors=colors
+        header, rows, remark=" ".join(filter(None, said)), look="layers cards differences", faint=unsure, colors=colors
     )
 
 
@@ -235,7 +260,23 @@ def _column(view: View, member: Member) -> _Column | None:
     known = (null_value(run, member, name) for run in view.runs
              if (name := member.names.get(view.place(run), {}).get(stage)))  # fmt: skip
     null = _mean([each[1] for each in known if each is not None])
-    return _Column(title, member.quantity.better, scale, show=show, values=values, caps=caps, null=null)
+    comparable = _is_comparable(view, member, stage)
+    return _Column(
+        title, member.quantity.better, scale, show=show, values=values, caps=caps, null=null, comparable=comparable
+    )
+
+
+def _is_comparable(view: View, member: Member, stage: str) -> bool:
+    """Whether the quantity is comparable between runs that differ in the settings in which these runs do."""
+    runs = [(run, name) for run in view.runs if (name := member.names.get(view.place(run), {}).get(stage))]
+    settings: dict[Knob, set[object]] = {
+        "method": {run.info.get("model") for run, _ in runs},
+        "temperature": {run.info.get("loss_temperature") for run, _ in runs},
+        "width": {known.width for run, name in runs if (known := run.declared.get(name))},
+    }
+    differ = {knob for knob, values in settings.items() if len(values - {None}) > 1}
+    sizes = {size_behind(run, member, name) for run, name in runs}
+    return differ <= set(member.quantity.comparable) and len(sizes) < 2
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -69,11 +69,11 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
     return Panel(plan.name, plan.title, figure, label=label, numbers=cells, members=plan.members, stages=[stage])
 
 
-def similarity_panel(quantity: Quantity, names: Sequence[str], values: Floats) -> Panel:
+def similarity_panel(quantity: Quantity, names: Sequence[str], values: Floats, remark: str = "") -> Panel:
     """Draw the similarities (M, M) between M models."""
     figure = matrix([printable(name, 20) for name in names], values, meaning=quantity.unit)
     label, cells = f"{quantity.title}: {_pairs(names, values)}.", _cells(names, values, quantity.unit)
-    return Panel("between_models", quantity.title, figure, label=label, numbers=cells, about=[quantity])
+    return Panel("between_models", quantity.title, figure, label=label, numbers=cells, about=[quantity], remark=remark)
 
 
 def _pairs(names: Sequence[str], values: Floats) -> str:

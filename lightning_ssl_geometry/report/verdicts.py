@@ -1,8 +1,8 @@
 """What a run shows, in words: the sentences that quantities declare for values that pass a threshold."""
 
-__all__ = ["Finding", "Findings", "findings", "trend"]
+__all__ = ["Finding", "Findings", "Shared", "findings", "shared_findings", "trend"]
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan, sqrt
 from typing import NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from lightning_ssl_geometry.expressions import holds, names_in, value_of
 from lightning_ssl_geometry.quantity import Paper, Quantity, Verdict
 from lightning_ssl_geometry.report.evaluation import evaluation_groups
+from lightning_ssl_geometry.report.groups import Group
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.members import Member, logged, members, sibling, space_name, stage_order
 from lightning_ssl_geometry.report.numbers import number, percent
@@ -25,13 +26,14 @@ _LONGEST = 1_000  # letters
 class Finding:
     """A sentence on a run that follows from a declared threshold.
 
-    `source` says where the threshold is from, `name` is the logged name of the number behind the sentence, and `caveat`
-    tells whether the sentence is one to know before the figures are read.
+    `source` says where the threshold is from, `name` is the logged name of the number behind the sentence, `declared`
+    is the sentence without its numbers, and `caveat` tells whether it is one to know before the figures are read.
     """
 
     says: str
     source: str
     name: str
+    declared: str = ""
     paper: Paper | None = None
     caveat: bool = False
 
@@ -61,7 +63,8 @@ def findings(run: Run) -> Findings:
     held: dict[str, Finding] = {}
     absent: dict[str, dict[str, None]] = {}
     for name, member, verdict, values in _declared(run):
-        space = space_name(member.space) or member.title
+        space = space_name(member.space) + (f" of {member.own_name}" if member.space and member.own_name else "")
+        space = space or member.title
         words = {"space": space, "title": member.title}
         try:
             if verdict.given and not holds(verdict.given, values):
@@ -72,11 +75,52 @@ def findings(run: Run) -> Findings:
             continue
         if true:
             source = ", ".join(filter(None, [verdict.paper.short if verdict.paper else "", verdict.source]))
-            held.setdefault(says, Finding(says[:_LONGEST], source, name, paper=verdict.paper, caveat=verdict.caveat))
+            found = Finding(
+                says[:_LONGEST], source, name, declared=verdict.says, paper=verdict.paper, caveat=verdict.caveat
+            )
+            held.setdefault(says, found)
         elif true is False and verdict.topic:
             absent.setdefault(verdict.topic, {})[member.space and space] = None
     said = (f"{topic} ({', '.join(spaces)})" if any(spaces) else topic for topic, spaces in absent.items())
     return Findings(tuple(held.values()), tuple(said))
+
+
+class Shared(NamedTuple):
+    """The sentences that hold for runs of a group, and for each the number of these runs.
+
+    The numbers in a sentence are those of the first run for which it holds.
+    """
+
+    group: Group
+    held: tuple[tuple[Finding, int], ...]
+
+    @property
+    def shown(self) -> list[tuple[str, Finding]]:
+        """The sentences on what the runs show, each with its finding."""
+        return [(self._counted(each, runs), each) for each, runs in self.held if not each.caveat]
+
+    @property
+    def caveats(self) -> list[str]:
+        """The sentences to know before the figures are read."""
+        return [f"{self.group.name}: {self._counted(each, runs)}" for each, runs in self.held if each.caveat]
+
+    def _counted(self, each: Finding, runs: int) -> str:
+        of = len(self.group.runs)
+        return f"{each.says} In {f'all {of}' if runs == of else f'{runs} of {of}'} runs." if of > 1 else each.says
+
+
+def shared_findings(groups: Sequence[Group]) -> tuple[list[Shared], list[str]]:
+    """Return the :func:`findings` of each group, and what was looked for in all runs and not found in any."""
+    shared, absent = [], list[tuple[str, ...]]()
+    for group in groups:
+        held: dict[tuple[str, str], list[Finding]] = {}
+        for run in group.runs:
+            found = findings(run)
+            absent.append(found.absent)
+            for each in found.held:
+                held.setdefault((each.name, each.declared), []).append(each)
+        shared.append(Shared(group, tuple((same[0], len(same)) for same in held.values())))
+    return shared, [topic for topic in absent[0] if all(topic in each for each in absent)]
 
 
 def trend(values: Floats) -> tuple[float, float]:

@@ -69,7 +69,7 @@ def test_a_fit_has_pictures_of_held_out_samples_and_its_page_stays_small(whole):
         "classes",
     )
     firsts = {f"val/neighbors_{key} first" for key in ("image", "label", "cosine")}
-    assert found.keys() == {f"val/{name} latest" for name in names} | firsts
+    assert found.keys() == {f"val/{name} latest" for name in names} | firsts | {"val/classes first"}
     image, first = (found[f"val/neighbors_image {which}"] for which in ("latest", "first"))
     assert first[0] * 4 == image[0]
     np.testing.assert_array_equal(image[1][:, 0], first[1][:, 0])  # the same samples

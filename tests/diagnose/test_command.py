@@ -296,12 +296,31 @@ def test_a_comparison_needs_two_models(here, run, capsys):
     assert "at least 2 models to compare, but got 1" in refused(capsys, "--compare", str(run), *QUIET)
 
 
-def test_random_weights_do_not_depend_on_who_comes_before(here):
+@pytest.mark.parametrize(("most", "loads"), [(None, 2), (0, 4)])
+def test_random_weights_do_not_depend_on_who_comes_before_and_no_model_is_loaded_twice_that_fits(
+    here, monkeypatch, most, loads
+):
+    load, loaded = ModelSource.load, []
+    monkeypatch.setattr(ModelSource, "load", lambda source, **given: loaded.append(source) or load(source, **given))
+    if most is not None:
+        monkeypatch.setattr("lightning_ssl_geometry.diagnose.command._MOST_WAITING", most)
     write_images(here / "images")
-    main(["diagnose", "--compare", "a=timm:resnet10t", "b=timm:resnet10t", "--pretrained", "false",
+    (here / "b.yaml").write_text("timm: resnet10t\npretrained: false\n")
+    main(["diagnose", "--compare", "a=timm:resnet10t", "b=b.yaml", "--pretrained", "false",
           "--images", "images", "--image_size", "32", *QUIET])  # fmt: skip
     first, second = (scalars(here / f"runs/diagnosis/{name}/version_0") for name in "ab")
     assert first.equals(second)
+    assert len(loaded) == loads
+
+
+def test_a_model_of_two_names_is_loaded_once(here, run, monkeypatch):
+    load, loaded = ModelSource.load, []
+    monkeypatch.setattr(ModelSource, "load", lambda source, **given: loaded.append(source) or load(source, **given))
+    write_images(here / "images", n=10)
+    main(["diagnose", "--compare", f"a={run}", f"b={run}", "--images", "images", "--image_size", "12", *QUIET])
+    first, second = (scalars(here / f"runs/diagnosis/{name}/version_0") for name in "ab")
+    assert first.equals(second)
+    assert len(loaded) == 1
 
 
 def test_a_run_on_anybodys_data(here, run):

@@ -1,5 +1,6 @@
 import copy
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,10 @@ from lightning_ssl_geometry.diagnose import DiagnosedModel, compare, diagnose, f
 from lightning_ssl_geometry.diagnose.comparison import layer_similarity, similarity
 from lightning_ssl_geometry.diagnose.diagnosis import _cuts
 from lightning_ssl_geometry.diagnostics import EffectiveRank
-from lightning_ssl_geometry.functional import alignment, cka_matrix, effective_rank, linear_cka
+from lightning_ssl_geometry.functional import alignment, cka_by_chance, cka_matrix, effective_rank, linear_cka
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
+from lightning_ssl_geometry.report.numbers import number
 from lightning_ssl_geometry.views import NormalizedViews, SimCLRViews
 
 
@@ -180,18 +182,22 @@ def test_comparison_of_models_of_different_widths(tmp_path):
     held = [np.load(folder / "representations.npz") for folder in folders.values()]
     h = [torch.from_numpy(each["h"][each["index"].argsort()]) for each in held]
     assert [each.shape[1] for each in h] == [6, 9]
-    assert values[0, 1] == values[1, 0] == pytest.approx(linear_cka(*h).item())
+    assert values[0, 1] == values[1, 0] == pytest.approx(linear_cka(*h, unbiased=True).item())
     np.testing.assert_allclose(np.diag(values), 1)
     layers = layer_similarity(folders, "narrow", "wide")
     assert layers.values.shape == (3, 3)
     assert layers.values[0, 0] == pytest.approx(values[0, 1])
     within = [each[name][each["index"].argsort()] for each in held[:1] for name in layers.rows]
     itself = layer_similarity({"a": folders["narrow"], "b": folders["narrow"]}, "a", "b").values
-    np.testing.assert_allclose(itself, cka_matrix([torch.from_numpy(each) for each in within]), rtol=1e-10)
+    np.testing.assert_allclose(
+        itself, cka_matrix([torch.from_numpy(each) for each in within], unbiased=True), rtol=1e-10
+    )
     page = page_of(compare(folders, tmp_path / "comparison.html"))
     assert "CKA between the layers of narrow and wide" in page.text
+    assert f"By chance, the value is 0 ± {number(cka_by_chance(len(h[0])))}: mean and standard deviation" in page.text
+    assert page.text.count("Near 0, or below: no more in common than by chance.") == 1
     (cells,) = [table for name, table in page.downloads().items() if "between_layers" in name]
-    assert cells[0] == ["layer of narrow", "layer of wide", "linear CKA"]
+    assert cells[0] == ["layer of narrow", "layer of wide", "unbiased linear CKA"]
     found = {(row, column): float(value) for row, column, value in cells[1:]}
     assert list(found) == [(row, column) for row in layers.rows for column in layers.columns]
     np.testing.assert_allclose(list(found.values()), layers.values.ravel(), rtol=1e-5)
@@ -236,6 +242,12 @@ def test_comparisons_that_say_nothing(tmp_path):
         compare({"a": first, "b": tmp_path}, tmp_path / "c.html")
     with pytest.raises(ValueError, match="`layer` 'hidden_3' in the diagnosis of 'a', but it has h, hidden_1, z"):
         similarity({"a": first, "b": first}, layer="hidden_3")
+    with np.load(first / "representations.npz") as held:
+        few = {name: values[:3] for name, values in held.items()}
+    shutil.copytree(first, tmp_path / "few")
+    np.savez(tmp_path / "few/representations.npz", **few)
+    with pytest.raises(ValueError, match="diagnoses of at least 4 samples for CKA, but got 3"):
+        compare({"a": tmp_path / "few", "b": tmp_path / "few"}, tmp_path / "c.html")
     fewer = look(subject(), tmp_path, DigitsDataModule(channels=3, test_fraction=0.1), name="b")
     with pytest.raises(ValueError, match="of the same samples, but of 359 of 'a' and 180 of 'b' only"):
         compare({"a": first, "b": fewer}, tmp_path / "c.html")

@@ -1,8 +1,10 @@
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
 
-from lightning_ssl_geometry.functional.cka import cka_between, cka_matrix, cka_or_nan, linear_cka
+from lightning_ssl_geometry.functional.cka import cka_between, cka_by_chance, cka_matrix, cka_or_nan, linear_cka
 
 
 def pair(n=30, wide=7, narrow=4):
@@ -62,6 +64,16 @@ def test_the_bias_of_independent_representations():
     assert unbiased.min() < 0
 
 
+@pytest.mark.parametrize("widths", [(7, 4), (1, 60)])
+@pytest.mark.parametrize("n", [4, 5, 6])
+def test_over_all_orders_of_the_samples_the_unbiased_one_has_mean_0_and_the_same_deviation_in_any_dimension(n, widths):
+    a, b = (torch.randn(n, width, dtype=torch.float64) for width in widths)
+    orders = [list(order) for order in permutations(range(n))]
+    found = torch.stack([linear_cka(a, b[order], unbiased=True) for order in orders])
+    assert found.mean().item() == pytest.approx(0, abs=1e-10)
+    assert found.square().mean().sqrt().item() == pytest.approx(cka_by_chance(n), rel=1e-9)
+
+
 @pytest.mark.parametrize("unbiased", [False, True])
 def test_the_matrix_holds_every_pair(unbiased):
     layers = [*pair(), torch.randn(30, 50)]
@@ -84,6 +96,7 @@ A, B = pair()
         (lambda: linear_cka(A[:3], B[:3], unbiased=True), r"`a` of shape \(n, D\) with n >= 4, but got \(3, 7\)"),
         (lambda: linear_cka(A, torch.full((30, 3), 0.3)), "`b` with rows that vary, but all are equal"),
         (lambda: linear_cka(A * torch.nan, B), "`a` with HSIC > 0 with itself, but got nan"),
+        (lambda: cka_by_chance(3), "`n` >= 4, but got 3"),
         (lambda: cka_matrix([]), "`h` to hold at least 1 representation, but got none"),
         (lambda: cka_matrix([A, B[1:]]), r"`h` of the same samples, but got \[29, 30\] rows"),
         (lambda: cka_matrix([A, torch.ones(30, 2)]), r"`h\[1\]` with rows that vary, but all are equal"),

@@ -93,12 +93,12 @@ CALLS = {
 }
 # They take labels, images, kernels, probabilities, group elements or numbers, but no embeddings (N, D).
 OTHERS = """
-base_spaces byol_momentum chance_agreement class_blocks cluster_rates clustered_flow content_style_temperature
-counter_hash counter_uniform draw_members equalizing_temperature equivariance_error feature_map fiber_bundle
-generalized_normal kernel_cosine kernel_flow kernel_target_alignment label_agreement nearby_bases
-neural_kernel neural_kernel_trace normalized_kernel one_hidden_layer_kernel output_velocity policy_entropy
-quarter_turn rescale rotate rotation_rank topographic_distance translate uniform_sphere uniform_uniformity
-von_mises_fisher
+base_spaces byol_momentum chance_agreement cka_by_chance class_blocks cluster_rates clustered_flow
+content_style_temperature counter_hash counter_uniform draw_members equalizing_temperature equivariance_error
+feature_map fiber_bundle generalized_normal kernel_cosine kernel_flow kernel_target_alignment label_agreement
+nearby_bases neural_kernel neural_kernel_trace normalized_kernel one_hidden_layer_kernel output_velocity
+policy_entropy quarter_turn rescale rotate rotation_rank topographic_distance translate uniform_sphere
+uniform_uniformity von_mises_fisher
 """
 ARGUMENTS = [(name, argument) for name, (_, arguments, _) in CALLS.items() for argument in arguments.split()]
 

@@ -15,8 +15,9 @@ from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
 from lightning_ssl_geometry.diagnostics import EffectiveRank, HardestNegativeDistance, LogSpectrum
+from lightning_ssl_geometry.loggers import log_comparison
 from lightning_ssl_geometry.recording.arrays import ArrayFiles
-from lightning_ssl_geometry.recording.logged import FigureTime, log_array, log_comparison, log_run
+from lightning_ssl_geometry.recording.logged import FigureTime, log_array, log_run
 from lightning_ssl_geometry.recording.run_files import RunFiles
 
 ARRAYS = [f"{stage}/{name}" for stage in ("train", "val") for name in ("log_spectrum_h", "hardest_negative_histogram")]

@@ -115,7 +115,7 @@ def test_the_page_has_groups_figures_sentences_and_numbers(page):
     said = ("Strengths", "small 3 runs", "High Rank.", "(Ada 2021)", "Ada 2021. On ranks", "First and last values")
     assert [text for text in said if text not in page.text] == []
     table = page.text.partition("First and last values")[2].replace("\n", "")
-    assert "probe/rank8.01 ± 0.0110.0 ± 0.01" in table
+    assert "probe/rank8.010 ± 0.01010.010 ± 0.010" in table
     assert "probe/acc51.0% ± 1.081.0% ± 1.0" in table
     page.runs_nothing()
     assert all("type=radio" in each for each in re.findall("<figure.*?</figure>", page.source, re.DOTALL))
@@ -205,7 +205,7 @@ def test_nan_is_a_gap_with_a_cross_and_lines_on_top_of_each_other_are_said_so(tm
     np.testing.assert_array_equal(lines(axes)[0].get_ydata(), [3, np.nan, 1])
     assert next(line for line in axes.lines if line.get_marker() == "x").get_xdata().tolist() == [2]
     assert "Crosses: a run had no finite number there." in said
-    assert "a, one: val_loss is not a finite number in 1 of 3 rows" in comparison(tmp_path, a=[*runs.values()]).text
+    assert "a (one): val_loss is not a finite number in 1 of 3 rows" in comparison(tmp_path, a=[*runs.values()]).text
     assert "Identical lines: a and b." in loss(a=[runs["two"]], b=[runs["two"]])[1]
 
 

@@ -110,6 +110,26 @@ def test_classes_are_sorted_and_of_many_the_ends_are_drawn(tmp_path, count, rows
     assert (f"Of {count - 1} classes, the 10 lowest and the 6 highest are shown." in page.text) == (count > 17)
 
 
+def test_classes_stand_beside_their_first_values_if_these_are_older(tmp_path):
+    folder, values = classes(tmp_path, 4)
+    first = values[[2, 0, 1]] * [1, 0.5, 1]  # another order, and one class was not seen
+    write_snapshot(folder, "val/c.first", first, 0)
+    axes = drawn(folder)["toy"]
+    rings = {line.get_ydata()[0]: line.get_xdata()[0] for line in axes.lines if line.get_color() == COLORS["muted"]}
+    rows = np.argsort(values[:, 1])
+    assert rings == {place: pytest.approx(50 * values[kind, 1]) for place, kind in enumerate(rows) if kind < 3}
+    page = report(folder)
+    means = [percent(float(each[:, 1].mean())) for each in (first, values)]
+    assert "The rings are from the first look, at the start." in page.text
+    assert f"The mean over the classes was {means[0]} at the start, and {means[1]} after 2 epochs." in page.text
+    ((header, *cells),) = [table for name, table in page.downloads().items() if name.endswith("-toy.csv")]
+    assert header == ["class", "accuracy", "baseline", "accuracy at the start"]
+    found = {float(row[0]): float(row[3]) for row in cells if row[3]}
+    assert found == {kind: pytest.approx(value) for kind, value, _ in first.tolist()}
+    write_snapshot(folder, "val/c.first", first, 20)  # the look that is also the latest
+    assert "rings" not in report(folder).text
+
+
 def test_points_name_their_axes_with_shares_and_say_which_classes_have_colors(tmp_path):
     chart, rng = Chart("plane", "Plane"), np.random.default_rng(0)
     held = {

@@ -79,3 +79,12 @@ def test_short_names_keep_what_tells_them_apart():
     assert distinct(["a", "b"], 10) == ["a", "b"]
     assert distinct(names, 40) == names
     assert ["small" in short and "large" not in short for short in distinct(names, 14)] == [True, False]
+
+
+def test_a_block_has_no_rows_of_numbers_that_its_models_lack(tmp_path):
+    groups = {
+        "one_of_two": [write_model(tmp_path / "a", rank=1.5)],
+        "other_of_them": [write_model(tmp_path / "b", acc=1)],
+    }
+    rows = [[str(cell) for cell in table.columns[0].cells] for table in printed(groups, 30)[1]]
+    assert rows == [["test/rank"], ["test/acc"]]

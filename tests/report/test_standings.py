@@ -1,5 +1,7 @@
 """The tables at the top of a comparison: headline numbers, the best of them, and differences with intervals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pages import comparison, declare, entry, write_csv, write_info, write_log
@@ -9,8 +11,10 @@ from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.groups import read_groups
 from lightning_ssl_geometry.report.standings import differences_table, standings_table
 
-VALUES = {"small": [0.90, 0.91, 0.95], "large": [0.97, 0.96, 0.99], "odd": [0.91, 0.99, 0.90]}
-RANKS = {"small": [10.0, 11.0, 12.5], "large": [20.0, 24.0, 21.0], "odd": [5.0, 5.0, 5.5]}
+VALUES = {"small": [0.90, 0.91, 0.95, 0.93, 0.9], "large": [0.97, 0.96, 0.99, 0.95, 0.98],
+          "odd": [0.91, 0.99, 0.90, 0.97, 0.86]}  # fmt: skip
+RANKS = {"small": [10.0, 11.0, 12.5, 9.0, 11.0], "large": [20.0, 24.0, 21.0, 26.0, 22.5],
+         "odd": [5.0, 5.5, 5.0, 6.0, 5.25]}  # fmt: skip
 ACCURACY = entry("Accuracy", of="Probe", percent=True, bounds=(0, 1), better="high", headline=True)
 RANK = entry("Rank", of="Rank", headline=True)
 
@@ -40,18 +44,73 @@ def test_headline_numbers_of_each_group_with_the_best_in_bold(tmp_path):
         ["large", "3 runs, 2 epochs", "97.3% ± 1.5", "21.7 ± 2.1"],
         ["odd", "3 runs, 2 epochs", "93.3% ± 4.9", "5.17 ± 0.29"],
     ]
-    assert table.best == {(1, 2)}  # neither more nor less rank is better
-    assert "Bold: the best mean" in table.remark
+    assert not table.best  # the intervals of all accuracies overlap, and neither more nor less rank is better
+    assert "No mean is bold" in table.remark
 
 
 def test_values_that_are_shown_alike_are_both_best_and_a_group_without_a_value_makes_none_best(tmp_path):
-    folders = {name: [write_run(tmp_path / name, value, 1.0)] for name, value in (("a", 0.9), ("b", 0.90001))}
-    assert standings_table(View(tuple(read_groups(folders)))).best == {(0, 2), (1, 2)}
+    held = (("a", 0.9), ("b", 0.90001), ("worse", 0.8))
+    folders = {name: [write_run(tmp_path / name, value, 1.0)] for name, value in held}
+    table = standings_table(View(tuple(read_groups(folders))))
+    assert table.best == {(0, 2), (1, 2)}
+    assert "Bold: the best value" in table.remark
+    assert not standings_table(View(tuple(read_groups({name: folders[name] for name in "ab"})))).best  # all alike
     write_log(tmp_path / "c", val__rank=[1.0, 2.0])
     folders["c"] = [declare(tmp_path / "c", val__rank=RANK)]
     table = standings_table(View(tuple(read_groups(folders))))
-    assert table.rows[2][:3] == ["c", "2 epochs", "\N{EN DASH}"]
+    assert table.rows[3][:3] == ["c", "2 epochs", "\N{EN DASH}"]
     assert not table.best
+
+
+def of_accuracies(tmp_path, about=ACCURACY, **accuracies):
+    """The table of groups of runs, each with an accuracy and what run.json says."""
+    folders = {}
+    for name, runs in accuracies.items():
+        for place, (accuracy, info) in enumerate(runs):
+            folder = write_log(tmp_path / f"{name}{place}", val__acc=[0.1, accuracy])
+            folders.setdefault(name, []).append(declare(write_info(folder, **info), val__acc=about))
+    return standings_table(View(tuple(read_groups(folders))))
+
+
+def runs_of(mean, spread, **info):
+    return [(mean + shift, info) for shift in (-spread, 0.0, spread)]
+
+
+def test_means_that_cannot_be_told_from_the_best_are_as_bold_as_it_and_nothing_is_bold_if_no_mean_can(tmp_path):
+    groups = {"a": runs_of(0.9, 0.01), "b": runs_of(0.905, 0.01), "c": runs_of(0.7, 0.01)}
+    table = of_accuracies(tmp_path / "two", **groups)
+    assert table.best == {(0, 2), (1, 2)}
+    assert "means that a 95% interval of the difference cannot tell from it" in table.remark
+    table = of_accuracies(tmp_path / "all", **{name: groups[name] for name in "ab"})
+    assert not table.best
+    assert "No mean is bold" in table.remark
+
+
+@pytest.mark.parametrize(("knob", "setting"), [("method", "model"), ("temperature", "loss_temperature"), ("width", "")])
+def test_nothing_is_best_where_the_groups_differ_in_a_setting_in_which_values_are_not_comparable(
+    tmp_path, knob, setting
+):
+    for comparable in ((), (knob,)):
+        about = entry("Accuracy", of="Probe", percent=True, better="high", headline=True, comparable=comparable)
+        folders = {}
+        for name, accuracy, value in (("a", 0.5, 1), ("b", 0.9, 2)):
+            folder = write_log(tmp_path / f"{name}{len(comparable)}", val__acc=[0.1, accuracy])
+            width = value if knob == "width" else None
+            declare(write_info(folder, **({setting: value} if setting else {})), val__acc=replace(about, width=width))
+            folders[name] = [folder]
+        table = standings_table(View(tuple(read_groups(folders))))
+        assert table.best == ({(1, 2)} if comparable else set())
+
+
+def test_nothing_is_best_where_the_sizes_differ_at_which_values_can_be_compared(tmp_path):
+    loss = entry("Loss", of="Loss", key="loss", better="low", headline=True, comparable_at="size")
+    for sizes in ((4, 4), (4, 8)):
+        folders = {}
+        for name, value, size in zip("ab", (1.0, 2.0), sizes, strict=True):
+            folder = write_log(tmp_path / f"{name}{sum(sizes)}", val__loss=[3.0, value], val__size=[size, size])
+            size_of = entry("Size", of="Loss", key="size", shown=False)
+            folders[name] = [declare(folder, val__loss=loss, val__size=size_of)]
+        assert standings_table(View(tuple(read_groups(folders)))).best == ({(0, 2)} if sizes == (4, 4) else set())
 
 
 def lengths(tmp_path, **groups):
@@ -121,20 +180,22 @@ def numbers(cell):
     return [float(mean), float(low), float(high)]
 
 
-@pytest.mark.parametrize("seeds", [(None, None, None), (0, 1, 2)], ids=["Welch", "paired"])
-def test_differences_have_the_intervals_of_scipy(tmp_path, seeds):
-    table = differences_table(view(tmp_path, seeds)[1])
+@pytest.mark.parametrize("runs", [2, 3, 5])
+@pytest.mark.parametrize("paired", [False, True], ids=["Welch", "paired"])
+def test_differences_have_the_intervals_of_scipy(tmp_path, paired, runs):
+    table = differences_table(view(tmp_path, [run if paired else None for run in range(runs)], runs)[1])
     assert table.header == ["minus small", "Accuracy, val", "Rank, val"]
     for row, name in zip(table.rows, ("large", "odd"), strict=True):
         for cell, values, scale in zip(row[1:], (VALUES, RANKS), (100, 1), strict=True):
-            ours, theirs = scale * np.array(values[name]), scale * np.array(values["small"])
-            test = stats.ttest_rel(ours, theirs) if seeds[0] == 0 else stats.ttest_ind(ours, theirs, equal_var=False)
+            ours, theirs = (scale * np.array(values[each][:runs]) for each in (name, "small"))
+            test = stats.ttest_rel(ours, theirs) if paired else stats.ttest_ind(ours, theirs, equal_var=False)
             interval = test.confidence_interval(0.95)
             assert numbers(cell) == pytest.approx([(ours - theirs).mean(), *interval], rel=6e-3)
             sure = interval.low > 0 or interval.high < 0
             at = (table.rows.index(row), row.index(cell))
             assert (at in table.faint) != sure
-    assert ("the run of the same seed" in table.remark) == (seeds[0] == 0)
+    assert ("the run of the same seed" in table.remark) == paired
+    assert ("Two runs give very wide intervals." in table.remark) == (runs == 2)
 
 
 def test_single_runs_have_no_differences(tmp_path):
@@ -144,8 +205,9 @@ def test_single_runs_have_no_differences(tmp_path):
 def test_a_comparison_opens_with_its_tables(tmp_path):
     folders, _ = view(tmp_path)
     page = comparison(tmp_path / "page", **folders)
-    text = page.text if hasattr(page, "text") else str(page)
-    assert text.index("92.0% ± 2.6") < text.index("minus small") < text.index("First and last values")
+    assert page.text.index("92.0% ± 2.6") < page.text.index("minus small") < page.text.index("First and last values")
+    for named in ("Accuracy, val", "small, last"):  # where a row is a card, each number stands below its name
+        assert named in page.values("data-of")
 
 
 def test_accuracies_of_the_linear_evaluation_are_headline_numbers(tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pages import declare, entry, report, write_array, write_csv, write_info, write_log
+from pages import comparison, declare, entry, report, write_array, write_csv, write_info, write_log
 from scipy.stats import kendalltau, theilslopes
 
 from lightning_ssl_geometry.callbacks import KNNProbe
@@ -63,6 +63,48 @@ def test_without_a_number_or_a_declaration_the_page_is_silent(tmp_path):
     assert "What this run shows" not in report(lost).text
     undeclared = declare(write_log(tmp_path / "c", val__rank=[9, 3]), val__rank=entry("Rank"))
     assert "What this run shows" not in report(undeclared).text
+
+
+def test_of_two_monitors_the_sentence_says_which(tmp_path):
+    columns, entries = {}, {}
+    for name, value in (("teacher", 1.0), ("student", 9.0)):
+        columns |= {f"val__{name}__rank": [9, value], f"val__{name}__rank_limit": [5, 5]}
+        entries[f"val__{name}__rank"] = entry("Rank", space="z", width=8, verdicts=(LOW,))
+        entries[f"val__{name}__rank_limit"] = entry("Limit", key="limit", shown=False)
+    found = findings(read_run(declare(write_log(tmp_path, **columns), **entries)))
+    assert [each.says for each in found.held] == ["z of teacher is low: 1 of 8, and 5 is the least."]
+    assert found.absent == ("a low value (z of student)",)
+
+
+def test_a_comparison_says_what_the_runs_of_each_group_show_and_in_how_many(tmp_path):
+    folders = {
+        "all": [low(tmp_path / f"all{value}", value) for value in (3, 4)],
+        "some": [low(tmp_path / f"some{value}", value) for value in (6, 2, 7)],
+        "one": [low(tmp_path / "one", 1)],
+        "none": [low(tmp_path / "none", 9)],
+    }
+    page = comparison(tmp_path / "page", **folders)
+    text = page.text.partition("What these models show")[2].replace("\n", "")
+    source = "(Somebody 2024, Eq. 3; figure)"
+    assert f"allz is low: 3 of 8, and 5 is the least. In all 2 runs. {source}" in text
+    assert f"somez is low: 2 of 8, and 5 is the least. In 1 of 3 runs. {source}" in text
+    assert f"onez is low: 1 of 8, and 5 is the least. {source}" in text
+    assert "noneNothing of what was looked for." in text
+    assert "those of the first run of a group that shows it" in text
+    assert "not found" not in text
+    assert "A paper" in text.partition("Papers")[2]
+    nothing = comparison(tmp_path / "page", none=folders["none"], same=folders["none"]).text
+    assert "Looked for and not found in any of them: a low value (z)." in nothing
+    assert "Nothing of what" not in nothing
+
+
+def test_a_caveat_of_a_group_is_among_the_notes_of_a_comparison(tmp_path):
+    caveat = Verdict(says="It is at {value}.", when="value > 0", source="x", caveat=True)
+    for name, value in (("a", 1.0), ("b", 0.0)):
+        declare(write_log(tmp_path / name, val__a=[1, value]), val__a=entry("A", verdicts=(caveat,)))
+    text = comparison(tmp_path / "page", a=[tmp_path / "a"], b=[tmp_path / "b"]).text
+    assert "a: It is at 1." in text.partition("To know when reading")[2]
+    assert "What these models show" not in text
 
 
 def test_a_caveat_is_among_the_notes(tmp_path):
