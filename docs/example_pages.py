@@ -37,9 +37,10 @@ _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 
 
 class ColorDigits(Dataset[Any]):
-    """Digits as colour images of 32 pixels with their class, as lightly's transforms take them."""
+    """Digits as colour images of 32 pixels, changed by the `transform` that lightly sets, with their class."""
 
     def __init__(self, first: int, last: int) -> None:
+        self.transform: Callable[[Image.Image], Any] = lambda image: image
         images, labels = load_digits(return_X_y=True)
         gray = (images.reshape(-1, 8, 8) * 15.9).astype("uint8")[first:last]
         self.images = [Image.fromarray(each).resize((32, 32)).convert("RGB") for each in gray]
@@ -48,8 +49,8 @@ class ColorDigits(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, place: int) -> tuple[Image.Image, int]:
-        return self.images[place], self.labels[place]
+    def __getitem__(self, place: int) -> tuple[Any, int]:
+        return self.transform(self.images[place]), self.labels[place]
 
 
 def lightly(folder: Path) -> Path:

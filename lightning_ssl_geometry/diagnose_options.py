@@ -60,7 +60,7 @@ NETWORK = (
         "",
     ),
     Option("ignore", "prefixes of keys in the checkpoint to ignore, after --prefix is removed", ""),
-    Option("backbone", "name of the submodule that maps images to h"),
+    Option("backbone", "name of the submodule that maps images to h, the representation"),
     Option("layer", "name of a submodule of the backbone whose output is h; the backbone's output by default"),
     Option(
         "layers",
@@ -73,7 +73,7 @@ NETWORK = (
         "what becomes of tokens (N, T, D); known for timm's networks",
         value="{cls,mean,patch_mean,mean_nhwc,flatten}",
     ),
-    Option("projector", "name of the submodule that maps h to z"),
+    Option("projector", "name of the submodule that maps h to z, the embedding"),
     Option("mean", "mean per channel for normalising images; known for runs and timm's weights, else measured"),
     Option("std", "standard deviation per channel, together with --mean"),
     Option("batch_keys", "where a batch holds views, image, label and index, such as '{label: 1}'", {}),

@@ -40,7 +40,7 @@ class Declared:
         part: The part of the model, such as "layers_3": the rest of the logged name after the key.
         space: The tensor that the value is computed from, such as "h" or "h_image". Empty if there is none, or more
             than one.
-        renamed: Whether `space` differs from the default tensor of the class.
+        renamed: Whether `space` is no argument of the `update` of the class.
         width: Number of dimensions of the tensor `space`. None: unknown.
         earlier: Descriptions of other meanings that the same name had before the run was resumed.
         undefined: Why some of its values are NaN.

@@ -69,7 +69,8 @@ class DiagnosedModel(L.LightningModule):
             submodule(self.backbone, layer, "layer")
         self.layer = layer
         patterns = [layers] if isinstance(layers, str) else list(layers)
-        self.layers = matching_submodules(self.backbone, patterns, "layers")
+        found = matching_submodules(self.backbone, patterns, "layers")
+        self.layers = [name for name in found if name != layer]  # h has a row of its own
         self.token = token
         self.projector = None if projector is None else submodule(network, projector, "projector")
         self.augment = augment

@@ -19,7 +19,8 @@ from lightning_ssl_geometry.quantity import Chart, Quantity, Verdict
 _quantity = partial(Quantity, paper=COSENTINO, invariances=("rotation", "scale", "permutation"))
 _BOUND = Chart("upper_bound", "InfoNCE and its upper bound", "nats")
 _SIZES = (
-    "Temperature {temperature}, {negatives} negatives for each anchor. Values with other numbers cannot be compared."
+    "Temperature {temperature}, {negatives} negatives for each anchor. Equal embeddings would have log({negatives}). "
+    "Values with other numbers cannot be compared."
 )
 _loss = partial(_quantity, better="low", chart=_BOUND, comparable_at="negatives")
 _TERMS = Chart("bound_terms", "Terms of InfoNCE and its bound", "cosine")

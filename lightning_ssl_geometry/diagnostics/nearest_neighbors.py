@@ -11,12 +11,12 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, first_view
-from lightning_ssl_geometry.diagnostics.thumbnails import are_images, consistent, thumbnails
+from lightning_ssl_geometry.diagnostics.thumbnails import STRETCHED, are_images, consistent, thumbnails
 from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
-_quantity = partial(Quantity, chart=Chart("nearest_neighbors", "Nearest neighbours in h"))
+_quantity = partial(Quantity, chart=Chart("nearest_neighbors", "Nearest neighbours"))
 
 
 class NearestNeighbors(SampledRows):
@@ -43,10 +43,9 @@ class NearestNeighbors(SampledRows):
     section = "data"
     quantities: ClassVar[dict[str, Quantity]] = {
         "image": _quantity(
-            title="Nearest neighbours in h",
-            text="Some samples, and the samples with the most similar h, the nearest first, at the first and at the "
-            "latest look. A frame marks a neighbour of another class than the sample. Colours are stretched to the "
-            "range of all pictures of this figure.",
+            title="Nearest neighbours",
+            text="Some samples, and beside each the samples whose h has the largest cosine with its h, the largest "
+            f"first. A frame marks a neighbour of another class than the sample. {STRETCHED}",
             picture=Picture("gallery", first=True),
             xlabel="nearest",
         ),

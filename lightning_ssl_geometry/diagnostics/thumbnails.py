@@ -1,11 +1,13 @@
 """Small images of a few samples, as parts of the state of a diagnostic."""
 
-__all__ = ["are_images", "consistent", "thumbnails"]
+__all__ = ["STRETCHED", "are_images", "consistent", "thumbnails"]
 
 from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import interpolate
+
+STRETCHED = "In each colour channel, black is the darkest value of this figure, and full brightness the brightest one."
 
 _SIDE = 48  # pixels
 

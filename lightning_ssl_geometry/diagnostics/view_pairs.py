@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
-from lightning_ssl_geometry.diagnostics.thumbnails import are_images, thumbnails
+from lightning_ssl_geometry.diagnostics.thumbnails import STRETCHED, are_images, thumbnails
 from lightning_ssl_geometry.quantity import Picture, Quantity
 
 
@@ -31,9 +31,9 @@ class ViewPairs(SampledRows):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="Pairs of views",
-            text="Some samples, and two views of each: the pairs that training pulls together, and all that it is told "
-            "about the data. What both views share is what the representation can learn. Colours are stretched to the "
-            "range of all pictures of this figure.",
+            text="Some samples, and the two views of each that the diagnostics compare. A loss that makes the "
+            "embeddings of such views equal discards what differs between the views, such as the size of an object. "
+            f"{STRETCHED}",
             picture=Picture("gallery", names=("image", "view 1", "view 2")),
         )
     }

@@ -60,8 +60,8 @@ def without_pictures(measurements: "Measurements", stage: str, observation: Mapp
     unseen = {name for name, metric in metrics.items() if not metric.sees(observation)}
     if asked := sorted(name for name in unseen if not metrics[name].optional):
         measurements.warn_once(
-            f"{measurements.owner.title}, stage {stage!r}: {', '.join(asked)} left out, since the samples are no "
-            "images, or the batches lack them or their labels."
+            f"{measurements.owner.title}, stage {stage!r}: {_those(asked)}. They need images (N, C, H, W), two "
+            "views or labels of the samples, and the batches of this stage do not have all of these."
         )
     return unseen
 

@@ -2,6 +2,7 @@
 
 __all__ = ["NAME", "QuantitiesFile", "meaning", "meanings", "misnamed"]
 
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,6 @@ from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.files import set_aside
 from lightning_ssl_geometry.manifest import FILE, Declared, merged, read_manifest, resumed, undeclared, written
 from lightning_ssl_geometry.observe.batch_keys import near
-from lightning_ssl_geometry.observe.feed import space_of
 from lightning_ssl_geometry.quantity import Quantity, declared
 from lightning_ssl_geometry.recording.run_files import RunFiles
 
@@ -148,8 +148,8 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
         return None
     known, quantity = found
     part = key.removeprefix(known).removeprefix("_")
-    own = space_of(thing, {}) if isinstance(thing, Metric) else space
-    renamed = space not in ("", own)
+    own = inspect.signature(thing.update).parameters if isinstance(thing, Metric) else (space,)
+    renamed = bool(space) and space not in own
     return _entry(type(thing), known, quantity, section="other", part=part, space=space, width=width, renamed=renamed)
 
 

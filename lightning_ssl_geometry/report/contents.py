@@ -44,12 +44,17 @@ _OF_SOME_PAGES = (
     "looked_for", "shared", "several",
 )  # fmt: skip
 _OF_MEANS = (
-    "not a finite number", "left out", "the newest of", "fewer rows", "could not be read", "of one name",
+    "not a finite number", "left out", "the newest of", "saw few samples", "could not be read", "of one name",
     "were read", "shown as infinite", "leave them out", "no finite number", "This run failed", "has two meanings",
 )  # fmt: skip
 
 
-_IN_WORDS = {"world_size": "processes", "from_step": "continued at", "parts": "trained in parts"}
+_IN_WORDS = {
+    "objective": "loss of the training step",
+    "world_size": "processes",
+    "from_step": "continued at",
+    "parts": "trained in parts",
+}
 
 
 @dataclass(frozen=True)

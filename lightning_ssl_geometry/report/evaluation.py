@@ -100,17 +100,18 @@ def evaluation_panel(view: View) -> Panel | None:
 
 
 def sizes(run: Run) -> str:
-    """Return a sentence with the numbers of samples, repeats and dimensions behind the accuracies."""
-    asked = {"train_size": "training samples", "test_size": "test samples", "repeats": "repeats"}
-    found = {key: dict.fromkeys(row.details[key] for row in run.evaluations if key in row.details) for key in asked}
-    said = [f"{' or '.join(values)} {asked[key]}" for key, values in found.items() if values]
-    sized = [(feature_name(row.features), row.details.get("feature_dim")) for row in run.evaluations]
-    dims = dict.fromkeys(f"{name} {dim}" for name, dim in sized if dim is not None)
-    said += [f"dimensions: {', '.join(dims)}"] if dims else []
-    splits = dict.fromkeys(row.details["split"] for row in run.evaluations if "split" in row.details)
-    on = f"Accuracy on the split {' and '.join(splits)}" if splits else "Accuracy; the split was not recorded"
-    said += [f"{known[0]} {percent(known[1])}"] if (known := guess(run)) else []
-    return f"{'; '.join([on, *said])}."
+    """Return sentences with the numbers of samples, repeats and dimensions behind the accuracies."""
+    splits, tested, trained, repeats = (
+        " or ".join(dict.fromkeys(row.details[key] for row in run.evaluations if row.details.get(key)))
+        for key in ("split", "test_size", "train_size", "repeats")
+    )
+    on = f"Accuracy on the split {splits}" if splits else "Accuracy; the split was not recorded"
+    fitted = f"Each classifier was trained on {trained} samples{f', {repeats} times' if repeats else ''}"
+    sized = ((feature_name(row.features), row.details.get("feature_dim")) for row in run.evaluations)
+    dims = ", ".join(dict.fromkeys(f"{name} {dim}" for name, dim in sized if dim is not None))
+    said = [f"{on} ({tested} samples)" if tested else on, fitted if trained else "", dims and f"Dimensions: {dims}"]
+    said += [f"{known[0].capitalize()} is right in {percent(known[1])}"] if (known := guess(run)) else []
+    return " ".join(f"{each}." for each in said if each)
 
 
 def guess(run: Run) -> tuple[str, float] | None:

@@ -133,7 +133,9 @@ def plans(view: View) -> dict[str, list[Plan]]:
     for member in every:
         if member.quantity.shown and not _has_later_layer(member, every):
             section = section_of(member, view.runs)
-            gathered.setdefault(section, {}).setdefault(_figure_key(member, view), []).append(member)
+            of_layers = view.alone and member.base.startswith(LAYERS)
+            held = [member, *(_nulls_by_layer(member, every) if of_layers else [])]
+            gathered.setdefault(section, {}).setdefault(_figure_key(member, view), []).extend(held)
     found = {name: [plan for each in held.items() for plan in _plans(*each, view)] for name, held in gathered.items()}
     found[_LEARNING].sort(key=lambda plan: not any(is_objective(member, view.runs) for member in plan.members))
     return {section: kept for section, kept in found.items() if kept}
@@ -249,6 +251,10 @@ def _of_stages(plan: Plan, stages: Sequence[str]) -> Plan:
 def _nulls(drawn: Sequence[Member], members: Iterable[Member]) -> list[Member]:
     known = {(each.declared.diagnostic, each.quantity.null) for each in drawn if each.declared}
     return [each for each in members if each.declared and (each.declared.diagnostic, each.declared.key) in known]
+
+
+def _nulls_by_layer(drawn: Member, members: Iterable[Member]) -> list[Member]:
+    return [each for each in _nulls([drawn], members) if each.quantity.baseline and each.base.startswith(LAYERS)]
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:

@@ -48,9 +48,9 @@ class Member:
 
     @property
     def part(self) -> str:
-        """The part of the network, such as "2nd layer, layers.3", or ""."""
+        """The part of the network, such as "2nd layer, layers.3" or "2nd layer, module 3", or ""."""
         name = _layer_name(self.declared.part) if self.declared and self.declared.part else ""
-        return ", ".join(filter(None, [self.ordinal, f"place {name}" if name.isdecimal() else name]))
+        return ", ".join(filter(None, [self.ordinal, f"module {name}" if name.isdecimal() else name]))
 
     @property
     def short_part(self) -> str:

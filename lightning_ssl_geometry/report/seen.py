@@ -57,9 +57,9 @@ def few_rows(run: "Run") -> list[str]:
         names = [name for name in run.declared if name.rpartition("/")[0] == stage]
         caps = (cap_of(run, name) for name in names)
         if bounds := sorted({cap.most for cap in caps if cap is not None and cap.by_rows}):
-            words = f"{' or '.join(f'{most:,}' for most in bounds)} by the rows, not by the network"
             notes.append(
-                f"Readouts of {stage} saw fewer rows than dimensions: some ranks and spectra are bounded to {words}. "
+                f"Readouts of {stage} saw few samples. Their number, not the network, limits some ranks and spectra to "
+                f"{' or '.join(f'{most:,}' for most in bounds)}. "
                 + ("Take more samples." if run.is_diagnosis else _MORE)
             )
     return notes

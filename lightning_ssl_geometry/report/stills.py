@@ -198,6 +198,7 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
         spread, x = None if mean.std is None else scale * mean.std[0], np.arange(float(len(y)))
         drawn.append(Curve(label, x, scale * y, color=group.color, tips=tips, spread=spread))
         said.append(f"{group.name} ends at {last}".strip())
+    drawn += _nulls_of(plan, view) if view.alone else []
     names = [printable(name, _LONGEST) for name in _names(view, max(len(y) for *_, y in found))]
     notes = [counted({group.name: mean for group, mean in means})]
     figure = curves(drawn, xlabel=_PLACE, ylabel=plan.unit, names=names, caption=caption_of(view, plan.title, notes))
@@ -207,6 +208,17 @@ def layer_panel(plan: Plan, view: View) -> Panel | None:
     if view.alone and (layers := view.runs[0].layers):
         numbers = listed(("layer", "width", plan.saved_unit), [((), (layers.names, layers.width, found[0][2]))])
     return Panel(plan.name, plan.title, figure, label=label, numbers=numbers, members=plan.members, remark=remark)
+
+
+def _nulls_of(plan: Plan, view: View) -> list[Curve]:
+    scale, show = shown(plan.drawn[0].quantity)
+    found = [(each.quantity, _column(view.runs[0], each, view)) for each in plan.members if each.quantity.baseline]
+    known = [(quantity, log.values[0]) for quantity, log in found if log is not None]
+    return [
+        Curve(f"{(quantity.label or quantity.title).lower()} {show(float(y[np.isfinite(y)][-1]))}",
+              np.arange(float(len(y))), scale * y, color="muted", dash="dotted")
+        for quantity, y in known if np.isfinite(y).any()
+    ]  # fmt: skip
 
 
 def spectra_panels(plan: Plan, view: View) -> list[Panel]:

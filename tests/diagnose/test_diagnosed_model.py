@@ -147,6 +147,12 @@ def test_only_the_vectors_of_a_layer_are_kept():
     assert [z.untyped_storage().nbytes() for z in layers.values()] == [4 * z.numel() for z in layers.values()]
 
 
+def test_the_layer_whose_output_is_h_is_named_once():
+    model = DiagnosedModel(vit(), layer="blocks.1", layers="blocks.*", token="cls")
+    assert "blocks.0" in model.layers
+    assert "blocks.1" not in model.layers
+
+
 def test_the_first_of_what_a_layer_returns_counts():
     class Block(nn.Sequential):
         def forward(self, x):

@@ -15,12 +15,12 @@ from lightning_ssl_geometry.callbacks import GeometryMonitor, KNNProbe, LayerGeo
 from lightning_ssl_geometry.callbacks.run_callback import run_files
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnose import DiagnosedModel, diagnose
-from lightning_ssl_geometry.diagnostics import EffectiveRank, UnexplainedVariance
+from lightning_ssl_geometry.diagnostics import EffectiveRank, NearestNeighbors, UnexplainedVariance
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.manifest import Declared, read_manifest
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.quantity import Paper, Quantity
-from lightning_ssl_geometry.recording.quantities_file import QuantitiesFile
+from lightning_ssl_geometry.recording.quantities_file import QuantitiesFile, meaning
 from lightning_ssl_geometry.recording.run_files import RunFiles
 from lightning_ssl_geometry.report import read_run, write_report
 
@@ -138,6 +138,19 @@ def fit(folder, *callbacks, host=PlainHost, ckpt_path=None, **arguments):
 
 
 # --- what is written
+
+
+@pytest.mark.parametrize(
+    ("thing", "key", "space", "renamed"),
+    [
+        (EffectiveRank(), "", "h", False),
+        (EffectiveRank(), "", "z", True),
+        (NearestNeighbors(), "image", "h", False),  # it takes h or h_image: no title has to say which
+        (UnexplainedVariance(), "full", "", False),
+    ],
+)
+def test_a_tensor_that_a_class_asks_for_is_not_called_another(thing, key, space, renamed):
+    assert meaning(thing, key, space=space).renamed is renamed
 
 
 def test_results_have_their_meanings_and_the_spaces_that_were_handed_over(tmp_path):

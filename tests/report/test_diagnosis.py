@@ -76,7 +76,7 @@ def test_every_number_has_its_meaning_in_a_table(page):
 
 
 def test_nothing_is_drawn_over_training_and_nothing_of_it_is_missed(diagnosis, page):
-    assert [note for note in read_run(diagnosis).notes if "fewer rows" not in note] == []
+    assert [note for note in read_run(diagnosis).notes if "few samples" not in note] == []
     for text in ("of training", "missing", "from 5.5", "at the start", "after 0", "Is it learning?"):
         assert text not in page.text
     found = drawn(diagnosis)

@@ -98,7 +98,7 @@ def test_a_remark_on_two_figures_stands_at_the_first(tmp_path):
     declare(tmp_path, train__s=entry("S", **about), val__s=entry("S", **about))
     text = " ".join(report(tmp_path).text.split())
     assert text.count("which is rounding, and not drawn.") == 1
-    assert "Explained at S, train. The remark there holds here too." in text
+    assert "Explained at S, train. The last paragraph there holds here, too." in text
 
 
 def test_layers_that_are_places_in_a_list_are_counted(tmp_path):
@@ -109,6 +109,12 @@ def test_layers_that_are_places_in_a_list_are_counted(tmp_path):
     assert "Rank (3rd layer, layers.10)" in page.text
     labels = re.findall(r"<text[^>]*>(\dst|\dnd|\drd)( layer \d)", page.source)
     assert sorted(map("".join, labels)) == ["1st layer 2", "2nd layer 3", "3rd layer 4"]
+
+
+def test_layers_with_a_number_as_name_are_called_modules(tmp_path):
+    write_log(tmp_path, val__rank_0=[1, 2], val__rank_3=[2, 3])
+    declare(tmp_path, **{f"val__rank_{part}": entry("Rank", key="rank", part=part, headline=True) for part in "03"})
+    assert "Rank (2nd layer, module 3)" in report(tmp_path).text
 
 
 def test_layers_of_two_towers_are_counted_in_each_and_names_without_a_place_are_not(tmp_path):

@@ -75,7 +75,7 @@ def test_the_page_says_what_was_computed_whatever_its_name(run):
 def test_a_rank_that_the_rows_bound_is_called_so(run):
     read = read_run(run)
     assert not any("seen" in name for name in read.arrays)
-    said = "Readouts of train saw fewer rows than dimensions: some ranks and spectra are bounded to 8 or 16 by the rows"
+    said = "Readouts of train saw few samples. Their number, not the network, limits some ranks and spectra to 8 or 16."
     assert sum(note.startswith(said) for note in read.notes) == 1
     assert not any("Readouts of val" in note for note in read.notes)
     console = Console(width=200, record=True)
@@ -92,5 +92,5 @@ def test_a_table_of_rows_that_holds_nonsense_bounds_nothing(run):
     path = run / "geometry" / "train" / "rows_seen.csv"
     for row in ("0,5,nan,2,40,4", "0,5,-3,2,40,4", "0,5,1e30,2,40,4", "0,5,x,2,,"):
         path.write_text(f"epoch,step,samples,views,width_h,width_z\n{row}\n")
-        assert not any("fewer rows" in note for note in read_run(run).notes)
+        assert not any("few samples" in note for note in read_run(run).notes)
     write_report(run)

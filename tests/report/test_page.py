@@ -140,7 +140,7 @@ def test_tiles_are_headlines_and_what_training_added(run, page):
     assert "92.5% ± 0.9" in page.text
     assert "First, lowest, highest and last value of 14 scalars" in page.text
     assert "val/rank_h5.335.3312126" in page.text.replace("\n", "")
-    assert "Accuracy on the split test; 360 test samples." in page.text
+    assert "Accuracy on the split test (360 samples)." in page.text
 
 
 def test_the_terminal_table_has_first_last_and_a_best_where_one_end_is_better(run):

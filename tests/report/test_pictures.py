@@ -151,6 +151,19 @@ def write_layers(folder, names=LAYERS):
     return write_info(declare(folder, **about), kind="diagnosis")
 
 
+def test_the_chance_of_a_value_by_layer_is_a_dotted_line_beside_it(tmp_path):
+    rows = [["h", 8, 0.75, 0.1], ["z", 4, 0.7, 0.1]]
+    write_csv(tmp_path / "layers.csv", ["layer", "width", "knn", "knn_chance"], rows)
+    about = {"of": "KNN", "section": "layers", "percent": True}
+    known = {"layers__knn": entry("kNN", null="chance", **about)}
+    known["layers__knn_chance"] = entry("Chance", key="chance", baseline=True, **about)
+    axes = drawn(write_info(declare(tmp_path, **known)))
+    assert list(axes) == ["layers_knn"]
+    (value,), (chance,) = lines(axes["layers_knn"]), lines(axes["layers_knn"], "muted")
+    assert (value.get_ydata().tolist(), chance.get_ydata().tolist()) == ([75.0, 70.0], [10.0, 10.0])
+    assert "chance 10.0%" in texts(axes["layers_knn"])
+
+
 def test_layers_are_drawn_in_order_with_their_names(tmp_path):
     page = report(write_layers(tmp_path))
     found = drawn(tmp_path)

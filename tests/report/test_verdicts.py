@@ -52,7 +52,7 @@ def test_a_sentence_stands_on_the_page_with_its_number_source_and_figure(tmp_pat
 def test_what_does_not_hold_is_looked_for_and_not_found(tmp_path):
     page = report(low(tmp_path, 6))
     assert "is low" not in page.text
-    assert "Looked for and not found: a low value (z)." in page.text
+    assert "The run was tested for the following, and does not show it: a low value (z)." in page.text
 
 
 def test_without_a_number_or_a_declaration_the_page_is_silent(tmp_path):
