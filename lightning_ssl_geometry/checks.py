@@ -2,10 +2,12 @@
 
 __all__ = [
     "at_least",
+    "class_numbers",
     "dense",
     "embeddings",
     "finite",
     "floating",
+    "indexed",
     "inside",
     "integer",
     "integers",
@@ -18,6 +20,7 @@ __all__ = [
     "seed",
     "shaped",
     "switch",
+    "whole",
 ]
 
 import math
@@ -43,6 +46,12 @@ def integer(least: int, **arguments: object) -> None:
     for name, value in arguments.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             raise ValueError(f"Expected `{name}` to be an integer >= {least}, but got {value!r}.")
+
+
+def whole(least: int, **arguments: float) -> None:
+    """Raise a ValueError if a number is below `least`, or no integer of Python or numpy. A bool is no integer."""
+    at_least(least, **arguments)
+    integer(least, **arguments)
 
 
 def named(kind: type, **arguments: object) -> None:
@@ -242,11 +251,35 @@ def _count(axes: str) -> tuple[int, bool]:
     return len(names) - ("..." in names), "..." in names
 
 
+def indexed(index: Tensor, **columns: Tensor) -> None:
+    """Raise a ValueError if `index` does not have the shape (N,), or a column does not have N rows."""
+    for name, column in columns.items():
+        if index.ndim != 1 or column.shape[:1] != index.shape:
+            shapes = f"{tuple(column.shape)}, {tuple(index.shape)}"
+            raise ValueError(f"Expected `{name}` with N rows and `index` of shape (N,), but got {shapes}.")
+
+
 def finite(**arguments: Tensor) -> None:
     """Raise a ValueError if a tensor holds NaN or an infinite number."""
     for name, value in arguments.items():
         if bad := int((~value.isfinite()).sum()):
             raise ValueError(f"Expected finite `{name}`, but got {bad} of {value.numel()} values that are not.")
+
+
+def class_numbers(name: str, label: Any) -> Tensor:
+    """Return `label` if it is an integer tensor (N,), else raise a ValueError. `name` is its name in the message."""
+    expected = f"Expected `{name}` as class numbers, an integer tensor (N,), but got"
+    if not isinstance(label, Tensor):
+        what = f"a {type(label).__name__}"
+        if isinstance(label, Sequence) and len(label):
+            what += f" of {type(label[0]).__name__}"
+        raise ValueError(f"{expected} {what}. Number the classes in the data set.")
+    if label.ndim != 1:
+        fix = "Of one-hot labels, hand over `label.argmax(1)`; several labels per sample are not supported."
+        raise ValueError(f"{expected} shape {tuple(label.shape)}. {fix}")
+    if label.is_floating_point() or label.is_complex():
+        raise ValueError(f"{expected} {label.dtype}. Hand over `label.long()` if these are classes.")
+    return label
 
 
 def switch(**arguments: object) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "PROBES",
     "SECTIONS",
     "TREND_OF_LOSS",
+    "VECTORS",
     "Chart",
     "Invariance",
     "Kind",
@@ -55,6 +56,8 @@ Knob = Literal["width", "rows", "temperature", "batch size", "views", "method"]
 
 _TEXTS = ("space", "title")
 _BRACES = re.compile(r"\{([^{}]+)\}")
+VECTORS = ("components", "spectrum", "profile", "histogram", "quantiles")
+"""The kinds of pictures of values (K,)."""
 _OF_LOGARITHMS = ("spectrum", "spectra", "profile", "histogram", "quantiles")
 
 SECTIONS = {  # the order of a page

@@ -20,10 +20,9 @@ from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, 
 from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.run_callback import now
 from lightning_ssl_geometry.callbacks.stage import StageCallback
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, class_numbers
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.measuring.failures import OnError
-from lightning_ssl_geometry.observe.batch_keys import class_numbers
 from lightning_ssl_geometry.observe.host import Host, Observer, TapSettings, one_host
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed

@@ -12,12 +12,12 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
-from lightning_ssl_geometry.checks import integer
+from lightning_ssl_geometry.checks import class_numbers, integer
 from lightning_ssl_geometry.data import ImageDataModule, ImageFolderDataModule
 from lightning_ssl_geometry.data.folder import common_size
 from lightning_ssl_geometry.diagnose.samples import Reading, Samples
 from lightning_ssl_geometry.either_lightning import package_of
-from lightning_ssl_geometry.observe.batch_keys import class_numbers, contents, in_short
+from lightning_ssl_geometry.observe.batch_keys import contents, in_short
 
 DiagnosisData = LightningDataModule | DataLoader | Dataset | Tensor | Sequence[Tensor] | str | Path
 _BATCH_SIZE = 256

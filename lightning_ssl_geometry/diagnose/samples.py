@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.checks import class_numbers
 from lightning_ssl_geometry.diagnose.diagnosed_model import NAMES
 from lightning_ssl_geometry.observe.batch_keys import (
     BatchKeys,
-    class_numbers,
     contents,
     image_place,
     in_short,

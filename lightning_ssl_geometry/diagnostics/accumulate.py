@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import indexed, whole
+from lightning_ssl_geometry.checks import seed as checked_seed
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic, Standing
 from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -128,7 +129,8 @@ class SampledRows(Diagnostic):
 
     def __init__(self, columns: Sequence[str], contrast_size: int = 1024, seed: int = 0) -> None:
         super().__init__()
-        at_least(2, contrast_size=contrast_size)
+        whole(2, contrast_size=contrast_size)
+        checked_seed(seed=seed)
         self.columns = tuple(columns)
         self.contrast_size = contrast_size
         self.seed = seed
@@ -144,27 +146,29 @@ class SampledRows(Diagnostic):
         """
         self.keep(self.numbers.of(index, next(iter(columns.values()))), **columns)
 
-    def contenders(self, index: Tensor | None, samples: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the index (N,) of N samples, and the positions (n,) of those among them that may be kept.
+    def contenders(self, index: Tensor | None, **columns: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return those of N samples that may be kept: their index (n,) and columns, as :meth:`offer` gets them.
 
-        To :meth:`keep` these n samples has the same result as to keep all. If `index` is None, the samples are numbered
-        as they come.
+        To :meth:`keep` these n samples has the same result as to keep all.
         """
-        index = self.numbers.of(index, samples)
+        index = self.numbers.of(index, next(iter(columns.values())))
+        indexed(index, **columns)
         key = counter_hash(self.seed, index)
         full = len(self.key) and len(self.key[0]) >= self.contrast_size
         rows = (key < self.key[0].max()).nonzero()[:, 0] if full else torch.arange(len(key), device=key.device)
-        return index, rows[key[rows].argsort()[: self.contrast_size]]
+        rows = rows[key[rows].argsort()[: self.contrast_size]]
+        return index[rows], {name: column[rows.to(column.device)] for name, column in columns.items()}
 
     def keep(self, index: Tensor, **columns: Tensor) -> None:
         """Offer N samples whose `index` (N,) is known or from `self.numbers`. Each column has N rows."""
-        if wrong := [name for name, column in columns.items() if index.ndim != 1 or column.shape[:1] != index.shape]:
-            shapes = f"{tuple(columns[wrong[0]].shape)}, {tuple(index.shape)}"
-            raise ValueError(f"Expected `{wrong[0]}` with N rows and `index` of shape (N,), but got {shapes}.")
+        indexed(index, **columns)
         keys = torch.cat([*self.key, counter_hash(self.seed, index)])
         chosen = self._chosen(keys)
         for name, column in columns.items():
             kept = getattr(self, f"kept_{name}")
+            if kept and kept[0].shape[2:] != column.shape[2:]:  # of another number of views, the monitor tells
+                expected, got = tuple(kept[0].shape[1:]), tuple(column.shape[1:])
+                raise ValueError(f"Expected `{name}` with rows of shape {expected}, as before, but got {got}.")
             setattr(self, f"kept_{name}", [torch.cat([*kept, column])[chosen.to(column.device)]])
         self.key = [keys[chosen]]
 

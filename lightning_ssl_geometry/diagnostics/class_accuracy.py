@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import class_numbers, whole
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, first_view
 from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.functional.knn import knn_leave_one_out
@@ -49,7 +49,7 @@ class ClassAccuracy(SampledRows):
     }
 
     def __init__(self, neighbors: int = 20, contrast_size: int = 2048, seed: int = 0) -> None:
-        at_least(1, neighbors=neighbors)
+        whole(1, neighbors=neighbors)
         super().__init__(("h", "label"), contrast_size, seed)
         self.neighbors = neighbors
 
@@ -59,7 +59,8 @@ class ClassAccuracy(SampledRows):
 
     def update(self, h: Tensor, label: Tensor, index: Tensor | None = None, h_image: Tensor | None = None) -> None:
         """Add `h_image` (N, D), or else the first view of `h` (V, N, D), with `index` (N,) and `label` (N,)."""
-        self.offer(index, h=first_view("h", h) if h_image is None else h_image, label=label)
+        rows = first_view("h", h) if h_image is None else h_image
+        self.offer(index, h=rows, label=class_numbers("label", label))
 
     def compute(self) -> Tensor:
         rows = self.rows()

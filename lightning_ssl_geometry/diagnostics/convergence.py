@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import class_numbers
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample, first_view
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -24,7 +25,9 @@ _CLASSES = Chart("class_ranks", "Effective rank of each class", "directions")
 _nested = partial(
     Quantity, paper=RANKME, bounds=(1, None), chart=_CONVERGENCE, picture=Picture("profile"), xlabel="rows"
 )
-_of_class = partial(Quantity, bounds=(1, None), chart=_CLASSES, xlabel="class, in order of its label")
+_of_class = partial(
+    Quantity, bounds=(1, None), chart=_CLASSES, picture=Picture("profile"), xlabel="class, in order of its label"
+)
 _CLASS_MEAN = Chart("class_rank", "Effective rank within classes", "directions")
 
 
@@ -174,7 +177,7 @@ class ClassRank(SampledRows):
 
         Without `index`, the samples are numbered as they come.
         """
-        self.offer(index, h=first_view("h", h), label=label)
+        self.offer(index, h=first_view("h", h), label=class_numbers("label", label))
 
     def compute(self) -> dict[str, Tensor]:
         kept = self.rows()

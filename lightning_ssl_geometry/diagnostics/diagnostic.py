@@ -1,6 +1,6 @@
 """The base class of diagnostics: a Metric that says what its results mean."""
 
-__all__ = ["STATE_LIMIT", "Diagnostic", "Standing", "TooWideError", "keeps_first", "preferred"]
+__all__ = ["STATE_LIMIT", "Diagnostic", "Standing", "TooWideError", "keeps_first", "preferred", "vectors"]
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from lightning_ssl_geometry.diagnostics.card import card_html
 from lightning_ssl_geometry.diagnostics.drawing import draw
 from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
 from lightning_ssl_geometry.precision import keeping_float64
-from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.quantity import VECTORS, Quantity
 
 _Results = Tensor | Mapping[str, Tensor]
 STATE_LIMIT = 2**30
@@ -195,6 +195,12 @@ def keeps_first(metric: Metric) -> list[str]:
     """Return the keys of the results of a Metric whose first value in a run is kept beside the latest."""
     quantities: Mapping[str, Quantity] = getattr(metric, "quantities", {})
     return [key for key, each in quantities.items() if each.picture and each.picture.first]
+
+
+def vectors(metric: Metric) -> list[str]:
+    """Return the keys of the results of a Metric that are declared as vectors (K,)."""
+    quantities: Mapping[str, Quantity] = getattr(metric, "quantities", {})
+    return [key for key, each in quantities.items() if each.picture and each.picture.kind in VECTORS]
 
 
 def _moment(module: nn.Module) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import whole
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, first_view
 from lightning_ssl_geometry.diagnostics.thumbnails import STRETCHED, are_images, consistent, thumbnails
 from lightning_ssl_geometry.diagnostics.undefined import directions
@@ -59,7 +59,7 @@ class NearestNeighbors(SampledRows):
     }
 
     def __init__(self, count: int = 6, neighbors: int = 4, contrast_size: int = 512, seed: int = 0) -> None:
-        at_least(1, count=count, neighbors=neighbors)
+        whole(1, count=count, neighbors=neighbors)
         super().__init__(("h", "image", "label"), contrast_size, seed)
         self.count = count
         self.neighbors = neighbors
@@ -85,36 +85,32 @@ class NearestNeighbors(SampledRows):
         clean = image is not None and h_image is not None
         if (pictures := _shown(views, image)) is None:
             raise ValueError("Expected `image` or `views` with images (N, C, H, W), but got none.")
-        if not clean and views and are_images(views[0]):
+        if not clean and views is not None and are_images(views[0]):
             pictures = views[0]
         known = h_image if clean and h_image is not None else first_view("h", h)
         self.has_label = consistent(self.has_label if self.key else None, label)
-        index, rows = self.contenders(index, known)
-        if len(rows):
-            columns = {"h": known[rows], "image": thumbnails(pictures[rows])}
-            self.keep(index[rows], **columns, **({} if label is None else {"label": label[rows]}))
+        labels = {} if label is None else {"label": label}
+        index, columns = self.contenders(index, h=known, image=pictures, **labels)
+        if len(index):
+            self.keep(index, **columns | {"image": thumbnails(columns["image"])})
 
     def compute(self) -> dict[str, Tensor]:
         rows = self.rows()
         h = directions(self, rows["h"], "h")
-        cosine = h[: self.count] @ h.T
+        cosine = (h[: self.count] @ h.T).nan_to_num(-torch.inf)
         itself = torch.arange(len(cosine), device=h.device)
         known = cosine.index_put((itself, itself), h.new_tensor(torch.inf))  # the sample comes first
-        similarity, nearest = known.sort(dim=1, descending=True, stable=True)
-        nearest = nearest[:, : 1 + self.neighbors]
+        similarity, nearest = (
+            each[:, : 1 + self.neighbors] for each in known.sort(dim=1, descending=True, stable=True)
+        )
         found = {name: each[nearest.to(each.device)] for name, each in rows.items() if name != "h"}
-        found["cosine"] = similarity[:, : 1 + self.neighbors].clamp(-1, 1)
-        if not h.isfinite().all():
-            for name, each in rows.items():
-                if name in found:
-                    found[name] = in_float64(each[: self.count, None]).repeat(
-                        1, nearest.shape[1], *[1] * (each.ndim - 1)
-                    )
-            for each in found.values():
-                each[:, 1:] = torch.nan
-        return found
+        found["cosine"] = similarity.clamp(-1, 1)
+        if h.isfinite().all():
+            return found
+        others = torch.arange(1, nearest.shape[1])
+        return {name: in_float64(each).index_fill(1, others.to(each.device), torch.nan) for name, each in found.items()}
 
 
 def _shown(views: Any, image: Any) -> Tensor | None:
-    choices = [image, *(views or ())[:1]]
+    choices = [image, *([] if views is None else views[:1])]
     return next((each for each in choices if are_images(each)), None)

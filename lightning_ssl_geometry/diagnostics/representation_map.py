@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import one_of, whole
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, first_view
 from lightning_ssl_geometry.diagnostics.thumbnails import consistent
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -64,7 +64,7 @@ class RepresentationMap(SampledRows):
 
     def __init__(self, method: Method = "pca", count: int = 400, seed: int = 0) -> None:
         one_of(get_args(Method), method=method)
-        at_least(2, count=count)
+        whole(2, count=count)
         if method == "umap" and find_spec("umap") is None:
             raise ModuleNotFoundError(
                 "Expected umap-learn to be installed, since `method`='umap' needs umap-learn. Run "

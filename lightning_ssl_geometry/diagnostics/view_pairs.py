@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import whole
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
 from lightning_ssl_geometry.diagnostics.thumbnails import STRETCHED, are_images, thumbnails
 from lightning_ssl_geometry.quantity import Picture, Quantity
@@ -39,26 +39,34 @@ class ViewPairs(SampledRows):
     }
 
     def __init__(self, count: int = 8, seed: int = 0) -> None:
-        at_least(2, count=count)
+        whole(2, count=count)
         super().__init__(("image", "view_1", "view_2"), count, seed)
 
     @classmethod
     def sees(cls, observation: Mapping[str, Any]) -> bool:
-        views = observation.get("views", ())
-        return len(views) > 1 and all(map(are_images, views[:2]))
+        return _pair(observation.get("views")) is not None
 
     def update(self, views: Sequence[Tensor], image: Tensor | None = None, index: Tensor | None = None) -> None:
         """Add V >= 2 `views` (N, C, H, W) of N samples, their `image` (N, C, H, W) and their `index` (N,)."""
-        if not self.sees({"views": views}):
-            shapes = [tuple(view.shape) for view in views]
+        if (pair := _pair(views)) is None:
+            shapes = [tuple(getattr(view, "shape", ())) for view in views or ()]
             raise ValueError(f"Expected `views` of V >= 2 tensors of shape (N, C, H, W), but got {shapes}.")
-        index, rows = self.contenders(index, views[0])
-        if len(rows):
-            first, second = views[0][rows], views[1][rows]
-            clean = torch.full_like(first, torch.nan) if image is None else image[rows]
-            columns = {"image": clean, "view_1": first, "view_2": second}
-            self.keep(index[rows], **{name: thumbnails(each, like=first) for name, each in columns.items()})
+        if image is not None and not are_images(image):
+            raise ValueError(f"Expected `image` of shape (N, C, H, W), but got {tuple(image.shape)}.")
+        first, second = pair
+        index, columns = self.contenders(
+            index, view_1=first, view_2=second, **({} if image is None else {"image": image})
+        )
+        if len(index):
+            small = {name: thumbnails(each, like=first) for name, each in columns.items()}
+            small.setdefault("image", torch.full_like(small["view_1"], torch.nan))
+            self.keep(index, **small)
 
     def compute(self) -> Tensor:
         rows = self.rows()
         return torch.stack([rows[name] for name in self.columns])
+
+
+def _pair(views: Sequence[Any] | None) -> tuple[Tensor, Tensor] | None:
+    pair = () if views is None else tuple(views[:2])
+    return pair if len(pair) == 2 and all(map(are_images, pair)) else None

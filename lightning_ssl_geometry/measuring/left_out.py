@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.diagnostics.diagnostic import STATE_LIMIT, Diagnostic, TooWideError
-from lightning_ssl_geometry.observe.feed import feed
+from lightning_ssl_geometry.observe.feed import feed, shown_to
 from lightning_ssl_geometry.types import SAMPLE_AXIS
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def without_pictures(measurements: "Measurements", stage: str, observation: Mapp
     metrics = {name: metric for name, metric in measurements.of(stage).items() if isinstance(metric, Diagnostic)}
     if stage == "train":
         return {name for name, metric in metrics.items() if metric.optional}
-    unseen = {name for name, metric in metrics.items() if not metric.sees(observation)}
+    unseen = {name for name, metric in metrics.items() if not metric.sees(shown_to(metric, observation))}
     if asked := sorted(name for name in unseen if not metrics[name].optional):
         measurements.warn_once(
             f"{measurements.owner.title}, stage {stage!r}: {_those(asked)}. They need images (N, C, H, W), two "

@@ -228,7 +228,7 @@ class Measurements:
         results = {name: value for name, value in results.items() if self.logged(stage, name) not in self._refused}
         for name, value in results.items():
             if value.ndim:
-                with self.failures.caught(moment, self.owner.title, stage, diagnostic=name):
+                with self.failures.caught(moment, self.owner.title, stage, diagnostic=name, lost="It is not written"):
                     self._files.append(self.logged(stage, name), *moment, values=value, first=name in firsts)
         if self.seen[stage].samples:
             widths = [self._widths.get((stage, space), "") for space in ("h", "z")]

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
+from lightning_ssl_geometry.diagnostics.diagnostic import vectors
 from lightning_ssl_geometry.diagnostics.undefined import why_undefined
 from lightning_ssl_geometry.measuring.failures import Failures
 from lightning_ssl_geometry.observe.feed import by_key
@@ -94,7 +95,7 @@ class Readout:
             return self._nan(name, stage)
         if not any(saw):  # the epoch was resumed after its last observed step
             return {}
-        result = by_key(_computed(metric, saw, device, group=self._group(saw)))
+        result = _with_vectors(metric, by_key(_computed(metric, saw, device, group=self._group(saw))))
         if not result:
             return self._nan(name, stage)
         self._keys[stage, name] = [key for key, value in result.items() if value.ndim == 0]
@@ -118,6 +119,12 @@ class Readout:
         if members not in self._groups:
             self._groups[members] = distributed.subgroup(members)
         return self._groups[members]
+
+
+def _with_vectors(metric: Metric, result: dict[str, Tensor]) -> dict[str, Tensor]:
+    # torchmetrics makes a scalar of a vector of one value, such as the ranks of the classes if there is one class
+    known = vectors(metric)
+    return {key: value.reshape(1) if key in known and not value.ndim else value for key, value in result.items()}
 
 
 def _computed(metric: Metric, saw: list[bool], device: torch.device, group: Any) -> Any:

@@ -5,7 +5,6 @@ __all__ = [
     "BatchKeys",
     "Place",
     "augmented",
-    "class_numbers",
     "contents",
     "image_place",
     "in_short",
@@ -117,22 +116,6 @@ def near(name: object, known: Iterable[object]) -> str:
     """
     names = [each for each in known if isinstance(each, str)]
     return did_you_mean(str(name), names)
-
-
-def class_numbers(name: str, label: Any) -> Tensor:
-    """Return `label` if it is an integer tensor (N,), else raise a ValueError. `name` is its name in the message."""
-    expected = f"Expected `{name}` as class numbers, an integer tensor (N,), but got"
-    if not isinstance(label, Tensor):
-        what = f"a {type(label).__name__}"
-        if isinstance(label, Sequence) and len(label):
-            what += f" of {type(label[0]).__name__}"
-        raise ValueError(f"{expected} {what}. Number the classes in the data set.")
-    if label.ndim != 1:
-        fix = "Of one-hot labels, hand over `label.argmax(1)`; several labels per sample are not supported."
-        raise ValueError(f"{expected} shape {tuple(label.shape)}. {fix}")
-    if label.is_floating_point() or label.is_complex():
-        raise ValueError(f"{expected} {label.dtype}. Hand over `label.long()` if these are classes.")
-    return label
 
 
 def augmented(augment: nn.Module, image: Tensor, index: Tensor) -> tuple[Tensor, ...]:

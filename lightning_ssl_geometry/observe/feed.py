@@ -1,6 +1,6 @@
 """Pass the tensors of a step to the `update` methods of diagnostics."""
 
-__all__ = ["by_key", "check_rename", "feed", "result_name", "results", "space_in", "space_of"]
+__all__ = ["by_key", "check_rename", "feed", "result_name", "results", "shown_to", "space_in", "space_of"]
 
 import inspect
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.observe.batch_keys import class_numbers
+from lightning_ssl_geometry.checks import class_numbers
 
 _CLASSES = ("label", "coarse_label")
 _SPACES = ("h", "z", "fibers", "h_image", "z_image")
@@ -24,6 +24,7 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
     message.
     """
     wanted = {}
+    observation = shown_to(metric, observation)
     for argument, parameter in inspect.signature(metric.update).parameters.items():
         what = rename.get(argument, argument)
         if what in observation:
@@ -36,6 +37,21 @@ def feed(metric: Metric, observation: Mapping[str, Any], rename: Mapping[str, st
                 "the step, name it in `taps`, `batch_keys` or `rename`, or leave the diagnostic out of `diagnostics`."
             )
     metric.update(**wanted)
+
+
+def shown_to(metric: Metric, observation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tensors of a step. An optional diagnostic does not see labels that are no class numbers."""
+    if not getattr(metric, "optional", False):
+        return observation
+    return {name: value for name, value in observation.items() if name not in _CLASSES or _are_classes(value)}
+
+
+def _are_classes(label: Any) -> bool:
+    try:
+        class_numbers("label", label)
+    except ValueError:
+        return False
+    return True
 
 
 def check_rename(diagnostics: Mapping[str, Metric], rename: Mapping[str, Mapping[str, str]]) -> None:

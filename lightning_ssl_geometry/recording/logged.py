@@ -136,9 +136,11 @@ class FigureTime:
     def spending(self) -> Iterator[None]:
         """Count the time of the block."""
         begun = time.monotonic()
-        yield
-        self._last = time.monotonic() - begun
-        self._spent += self._last
+        try:
+            yield
+        finally:
+            self._last = time.monotonic() - begun
+            self._spent += self._last
 
 
 def _log_images(loggers: Sequence[Logger], images: Mapping[str, NDArray[np.uint8]], step: int) -> None:

@@ -77,7 +77,7 @@ class RunFiles:
             return []
         stage, _, own = name.rpartition("/")
         folder = self.path(f"geometry/{stage}")
-        found = [folder / f"{own}.csv", folder / f"{own}.npz", *folder.glob(f"{glob.escape(own)}_*.[cn][sp][vz]")]
+        found = [*folder.glob(f"{glob.escape(own)}.*"), *folder.glob(f"{glob.escape(own)}_*.[cn][sp][vz]")]
         return sorted(path.relative_to(self.path("")).as_posix() for path in found)
 
     @contextmanager

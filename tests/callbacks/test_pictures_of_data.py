@@ -7,10 +7,13 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
+from hosts import PlainHost, quiet
 from torch import nn
+from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, RunReport
 from lightning_ssl_geometry.data import ClusterDataModule, DigitsDataModule
+from lightning_ssl_geometry.diagnostics import RepresentationMap
 from lightning_ssl_geometry.diagnostics.standard import PICTURES
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.methods import SimCLRModule
@@ -112,3 +115,22 @@ def test_vectors_have_a_map_and_no_pictures_and_nobody_is_told(tmp_path):
         "map",
         "classes",
     }
+
+
+@pytest.mark.filterwarnings("ignore:Trying to infer the `batch_size`")
+@pytest.mark.parametrize("label", [torch.eye(3)[0], 0.5, "cat"], ids=["several", "a float", "a text"])
+def test_labels_that_are_no_classes_cost_the_standard_pictures_their_classes_and_no_more(tmp_path, label):
+    x = torch.rand(16, 1, 8, 8)
+    data = DataLoader([(each, each, label) for each in x], 8)
+    model = PlainHost()
+    model.trunk = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    seen = {"taps": {"h": "trunk", "z": "head"}, "batch_keys": {"image": 0, "label": 2}}
+    monitor = GeometryMonitor(**seen)
+    quiet(tmp_path, callbacks=[monitor]).fit(model, data, data)
+    assert {path.stem for path in (tmp_path / "geometry/val").glob("*.npz")} == {
+        "neighbors_image", "neighbors_image.first", "neighbors_cosine", "neighbors_cosine.first",
+        "map_coordinates", "map_share",
+    }  # fmt: skip
+    asked = GeometryMonitor({"map": RepresentationMap()}, **seen)
+    with pytest.raises(ValueError, match=r"diagnostic 'map' .* Expected `label` as class numbers"):
+        quiet(tmp_path / "asked", callbacks=[asked]).fit(model, data, data)

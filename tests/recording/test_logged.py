@@ -342,3 +342,18 @@ def test_figures_without_a_share_are_sent_at_the_end_alone(tmp_path):
     events = EventAccumulator(board.log_dir)
     events.Reload()
     assert {event.step for name in events.Tags()["images"] for event in events.Images(name)} == {14}
+
+
+def test_the_time_of_figures_that_fail_is_counted(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("lightning_ssl_geometry.recording.logged.time.monotonic", lambda: clock[0])
+    limit = FigureTime(0.1)
+
+    def fails():
+        with limit.spending():
+            clock[0] += 2.0
+            raise ValueError("no figure")
+
+    with pytest.raises(ValueError, match="no figure"):
+        fails()
+    assert not limit.allows()

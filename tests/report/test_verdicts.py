@@ -94,7 +94,7 @@ def test_a_comparison_says_what_the_runs_of_each_group_show_and_in_how_many(tmp_
     assert "not found" not in text
     assert "A paper" in text.partition("Papers")[2]
     nothing = comparison(tmp_path / "page", none=folders["none"], same=folders["none"]).text
-    assert "Looked for and not found in any of them: a low value (z)." in nothing
+    assert "The models were tested for the following, and none shows it: a low value (z)." in nothing
     assert "Nothing of what" not in nothing
 
 
