@@ -61,9 +61,10 @@ def main() -> None:
     asked = parser.parse_args()
     packages = [Path(__file__).parents[1], *([asked.other.resolve()] if asked.other else [])]
     with tempfile.TemporaryDirectory() as folder:
-        makers = [Maker(each, asked.run.resolve(), Path(folder) / "report.html") for each in packages]
+        pages = [Path(folder) / f"{place}.html" for place in range(len(packages))]
+        makers = [Maker(each, asked.run.resolve(), page) for each, page in zip(packages, pages, strict=True)]
         rounds = [[each.seconds() for each in makers] for _ in range(asked.pairs + 1)]
-        size = (Path(folder) / "report.html").stat().st_size
+        size = pages[0].stat().st_size
         for each in makers:
             each.close()
     print(f"{size / 1e6:.2f} MB\n\n| | first page, s | later pages, s, least (range) |\n| --- | ---: | ---: |")
