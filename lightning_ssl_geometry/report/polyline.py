@@ -28,7 +28,7 @@ def corners(points: Sequence[Sequence[float]], near: float) -> list[int]:
             if far == near:
                 first = angle
             turn = math.remainder(angle - first, math.tau)
-            if away < far or not low <= turn <= high:
+            if place > at and (away < far or not low <= turn <= high):
                 break
             room = math.asin(near / away)
             low, high, far = max(low, turn - room), min(high, turn + room), away
