@@ -200,9 +200,11 @@ def _draw_points(axes: "Axes", line: Curve, y: Floats, drawn: NDArray[np.bool_])
     color = line.shade
     alone = drawn & ~np.append(False, drawn[:-1]) & ~np.append(drawn[1:], False)
     dotted = drawn & (not line.stepped) if drawn.sum() <= 12 else alone  # few points, or a point between gaps
-    axes.plot(line.x[dotted], y[dotted], "o", markersize=4, color=color, clip_on=False)
+    if dotted.any():
+        axes.plot(line.x[dotted], y[dotted], "o", markersize=4, color=color, clip_on=False)
     lost = line.x[~drawable(line.y)]
-    axes.plot(lost, np.full(len(lost), axes.get_ylim()[0]), "x", markersize=5, color=color, clip_on=False, zorder=5)
+    if len(lost):
+        axes.plot(lost, np.full(len(lost), axes.get_ylim()[0]), "x", markersize=5, color=color, clip_on=False, zorder=5)
     named = np.array([bool(tip) for tip in line.tips] or [False] * len(line.x), dtype=bool)
     tipped = np.flatnonzero(drawn & named)
     tipped = spaced(tipped, _MOST_TIPS) if len(tipped) else tipped

@@ -39,6 +39,8 @@ def trajectory(
     At most 120 of the points are drawn. `ends` are the names of the first and the last point. `tips` are R tooltip
     texts, or none. A ValueError is raised if no point is finite, or lengths differ.
     """
+    from matplotlib.collections import LineCollection
+
     Curve("", x, y, tips=tips)  # checks the lengths
     rows = spaced(np.flatnonzero(drawable(x) & drawable(y)), _MOST_MOMENTS)
     x, y = finite_values([x[rows]], "points"), y[rows]
@@ -46,8 +48,8 @@ def trajectory(
     y_axis(axes, y, ylabel, floor=None, log=False, pad=0.14)
     x_axis(axes, xlabel, padded(x, 0.14))
     colors = ramp(len(x))
-    for (x0, x1), (y0, y1), color in zip(pairwise(x), pairwise(y), colors[1:], strict=True):
-        axes.plot([x0, x1], [y0, y1], color=color, linewidth=2)
+    steps = [*pairwise(np.column_stack([x, y]))]
+    axes.add_collection(LineCollection(steps, colors=colors[1:], linewidths=2, capstyle="projecting"), autolim=False)
     for number in range(1, len(x) - 1) if len(x) <= 40 else ():
         axes.plot(x[number], y[number], "o", markersize=4, color=colors[number])
     if len(x) > 1:

@@ -15,6 +15,7 @@ from lightning_ssl_geometry.report.records import Layers
 
 _MOST = 600_000  # letters of a link; browsers refuse to save one of more than 2,000,000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_QUOTED = {code: quote(chr(code), safe=",") for code in range(128)}
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ def _address(header: Sequence[str], rows: Sequence[Sequence[str | float]]) -> st
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([_cell(name) for name in header])
     writer.writerows([_cell(value) for value in row] + [""] * (len(header) - len(row)) for row in rows)
-    return f"data:text/csv;charset=utf-8,{quote(file.getvalue(), safe=',', errors='replace')}"
+    text = file.getvalue()
+    quoted = text.translate(_QUOTED) if text.isascii() else quote(text, safe=",", errors="replace")
+    return f"data:text/csv;charset=utf-8,{quoted}"
 
 
 def _cell(value: str | float) -> str:

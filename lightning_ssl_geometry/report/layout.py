@@ -1,4 +1,4 @@
-"""Which sections of a page share a row of three figures, and which texts stand below which figure."""
+"""Which sections of a page share a row, how many columns it has, and which texts stand below which figure."""
 
 __all__ = ["Below", "Explained", "below", "in_rows"]
 
@@ -35,10 +35,11 @@ class Below:
 
 
 def in_rows(counts: Mapping[str, int]) -> list[_Row]:
-    """Distribute sections over rows of three columns, in their order. A row is a list of (section, its columns).
+    """Distribute sections over rows, in their order. A row is a list of (section, its columns).
 
     `counts` are the numbers of figures of the sections, 0 for a section that needs the whole width. Sections that fit
-    into one row share it. A section with one figure shares the row of a larger neighbor, which then has two columns.
+    into one row share it. A section with one figure shares the row of a larger neighbor, which then has two columns. A
+    row has three columns, but a row of two figures has two, so that nothing of its width is empty.
     """
     rows: list[list[str]] = []
     for name, count in counts.items():
@@ -53,7 +54,12 @@ def in_rows(counts: Mapping[str, int]) -> list[_Row]:
         if len(pair) == 2 and 1 in (sizes := [counts[name] for name in pair]) and 0 not in sizes:
             rows[place : place + 2] = [pair]
         place += 1
-    return [[(name, min(counts[name], _COLUMNS - 1) if len(row) > 1 else _COLUMNS) for name in row] for row in rows]
+    return [[(name, _columns(counts[name], len(row))) for name in row] for row in rows]
+
+
+def _columns(count: int, sections: int) -> int:
+    # of a section with `count` figures, in a row of so many sections
+    return min(count, _COLUMNS - 1) if sections > 1 or count == _COLUMNS - 1 else _COLUMNS
 
 
 def below(panels: Sequence[Panel]) -> list[Below]:

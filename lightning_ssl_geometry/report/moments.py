@@ -26,7 +26,7 @@ from lightning_ssl_geometry.report.panel import (
     shown,
     time_name,
 )
-from lightning_ssl_geometry.report.readouts import MOST_READOUTS, at_places, in_order_of_time, readouts_in_words
+from lightning_ssl_geometry.report.readouts import MOST_READOUTS, in_order_of_time, places, readouts_in_words
 from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, dash_names, labels, mean_of, shared_stage
 
 if TYPE_CHECKING:
@@ -173,14 +173,15 @@ def _line(plan: Plan, view: View, track: Track, at: int, ended: bool) -> _Line:
     else:
         end = f"{printable(track.group.name, 14)} {value}" if ended else ""
     line = _Line(track, at, when, x=x, y=y, curve=Curve("", x[: len(y)], y))
-    tips = [f"{line.words}, {_xlabel(plan)} {a:.4g}: {b:.4g}" for a, b in zip(x, y, strict=False)]
+    said = f"{line.words}, {_xlabel(plan)}"
+    told = range(len(y)) if stepped else places(len(y), _MOST_TIPS)
+    tips = [f"{said} {x[at]:.4g}: {y[at]:.4g}" if at in told else "" for at in range(len(y))]
     if stepped:  # the last edge has the height of the last bin
         y, tips, std = np.append(y, y[-1]), [*tips, tips[-1]], None if std is None else np.append(std, std[-1])
     if _log(plan):  # rounding is 0, which has no place on the axis: what is lost would have a cross
         rounding = np.isnan(y) & np.isfinite(values)
         y, std = np.where(rounding, 0.0, y), None if std is None else np.where(rounding, np.nan, std)
     bounds = (0.0, np.inf) if stepped or _log(plan) else limits(track.member.quantity)
-    tips = tips if stepped else at_places(tips, _MOST_TIPS)
     curve = Curve(end.strip(), x, y, color=track.color, dash=track.dash, tips=tips, spread=std, stepped=stepped,
                   factor=_log(plan), bounds=bounds)  # fmt: skip
     return replace(line, curve=curve)

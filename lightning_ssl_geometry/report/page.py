@@ -194,8 +194,10 @@ def _rendered(title: str, sections: Mapping[str, list[Shown]], contents: Mapping
         more = bool(contents["evaluation"]) and name == contents["evaluated"]
         counts[name] = 0 if whole or name not in sections else len(sections[name]) + more
     rows = in_rows(counts)
-    wide = {row[0][0] for row in rows if len(row) == 1}
+    wide = {row[0][0] for row in rows if len(row) == 1 and row[0][1] == _COLUMNS}
     held = {name: _last_alone(shown) if name in wide else shown for name, shown in sections.items()}
+    paired = {name for name in wide & held.keys() if counts[name] == 4 and _two_by_two(held[name])}
+    rows = [[(name, 2 if name in paired else columns) for name, columns in row] for row in rows]
     ids = {name: name if name in contents["headings"] else f"own-{place}" for place, name in enumerate(order, start=1)}
     return _template().render(title=title, sections=held, rows=rows, ids=ids, **contents)
 
@@ -207,6 +209,11 @@ def _last_alone(shown: list[Shown]) -> list[Shown]:
     if len(shown) % _COLUMNS != 1 or says_little or max(letters, default=0) - min(letters, default=0) > _MUCH_LONGER:
         return shown
     return [*shown[:-1], replace(shown[-1], alone=True)]
+
+
+def _two_by_two(shown: Sequence[Shown]) -> bool:
+    # three columns of four figures are 2, 2 and 0 figures tall, if the last is as tall as the others or less
+    return len(shown) == 4 and not shown[-1].alone and not shown[-1].below.texts
 
 
 def _with_code(text: str) -> Markup:

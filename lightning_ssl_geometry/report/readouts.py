@@ -1,6 +1,6 @@
 """Vectors at every readout of training, which an enlarged figure shows: thin lines from early to late."""
 
-__all__ = ["MOST_READOUTS", "at_places", "in_order_of_time", "readouts_in_words"]
+__all__ = ["MOST_READOUTS", "in_order_of_time", "places", "readouts_in_words"]
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ MOST_READOUTS = 16  # lines of a figure; of more readouts, so many are drawn at 
 
 def in_order_of_time(readouts: Sequence[Curve], tips: int) -> list[Curve]:
     """Color the lines of readouts from early to late. Each has no label and at most `tips` tips."""
-    return [replace(line, label="", color=color, dash="solid", spread=None, tips=at_places(line.tips, tips))
+    return [replace(line, label="", color=color, dash="solid", spread=None, tips=_thinned(line.tips, tips))
             for line, color in zip(readouts, ramp(len(readouts)), strict=False)]  # fmt: skip
 
 
@@ -27,11 +27,15 @@ def readouts_in_words(count: int) -> str:
     return f"all {count} readouts" if count <= MOST_READOUTS else f"{MOST_READOUTS} of {count} readouts"
 
 
-def at_places(tips: Sequence[str], most: int) -> list[str]:
-    """Keep at most `most` of the tips, at even distances. The others become "", which is no tip.
+def places(count: int, most: int) -> set[int]:
+    """Return at most `most` places of `count` at even distances, including the first and the last.
 
-    >>> at_places(["a", "b", "c", "d", "e"], 3)
-    ['a', '', 'c', '', 'e']
+    >>> sorted(places(5, 3))
+    [0, 2, 4]
     """
-    kept = set(np.linspace(0, len(tips) - 1, min(most, len(tips))).astype(int).tolist())
-    return [tip if place in kept else "" for place, tip in enumerate(tips)]
+    return set(np.linspace(0, count - 1, min(most, count)).astype(int).tolist())
+
+
+def _thinned(tips: Sequence[str], most: int) -> list[str]:
+    kept = places(len(tips), most)
+    return [tip if place in kept else "" for place, tip in enumerate(tips)]  # "" is no tip

@@ -1,14 +1,17 @@
-"""Enlarged figures, tips without a mouse, and the size of a page."""
+"""Enlarged figures, tips without a mouse, and the size of a page and the work to make it."""
 
 import json
 import re
 import subprocess
+from collections import Counter
 
 import numpy as np
 import pytest
+from matplotlib.backend_bases import RendererBase
+from matplotlib.figure import Figure
 from pages import CHROMIUM, FLAGS, declare, entry, figures_of, report, write_array, write_info, write_log
 
-from lightning_ssl_geometry.plots import Curve, curves
+from lightning_ssl_geometry.plots import Curve, curves, measure
 from lightning_ssl_geometry.quantity import Chart, Picture
 from lightning_ssl_geometry.report.svg import inline_svg
 
@@ -167,3 +170,26 @@ def test_the_page_of_an_ordinary_run_is_smaller_than_a_megabyte(tmp_path):
     page = report(write_laptop_run(tmp_path))
     assert page.count() == 23
     assert 400_000 < len(page.source.encode()) < 1_000_000
+
+
+def test_each_figure_of_an_ordinary_run_is_made_and_drawn_once_and_each_text_is_measured_once(tmp_path, monkeypatch):
+    calls = Counter()
+
+    def count(owner, name, key):
+        call = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args: (calls.update([(name, key(*args))]), call(*args))[1])
+
+    run = write_laptop_run(tmp_path)
+    curves([Curve("", np.arange(2.0), np.arange(2.0))], xlabel="", ylabel="")  # the empty figure to copy
+    measure._size.cache_clear()
+    count(Figure, "__init__", lambda *_: None)
+    count(Figure, "__setstate__", lambda *_: None)
+    count(Figure, "draw", lambda figure, _: id(figure))
+    count(RendererBase, "get_text_width_height_descent", lambda _, text, font, __: (text, font.get_size()))
+    drawn = report(run).source.count('<svg class="figure"')
+    assert drawn == 23 + 8  # the spectra have a second scale
+    assert calls.pop(("__setstate__", None)) == drawn
+    assert ("__init__", None) not in calls
+    assert Counter(name for name, _ in calls)["draw"] == drawn
+    assert set(calls.values()) == {1}
+    assert len(calls) < 300

@@ -184,6 +184,8 @@ def test_no_figure_is_alone_in_a_row_of_three():
     assert in_rows({"a": 4, "b": 1}) == [[("a", 2), ("b", 1)]]
     assert in_rows({"a": 1, "b": 2}) == [[("a", 1), ("b", 2)]]
     assert in_rows({"a": 1}) == [[("a", 3)]]
+    assert in_rows({"a": 2, "b": 4}) == [[("a", 2)], [("b", 3)]]
+    assert in_rows({"a": 1, "b": 1, "c": 0}) == [[("a", 1), ("b", 1)], [("c", 3)]]
     assert in_rows({"a": 1, "b": 0, "c": 1}) == [[("a", 3)], [("b", 3)], [("c", 3)]]  # b is a table
 
 
@@ -193,7 +195,9 @@ def test_rows_keep_the_order_and_are_full_where_a_neighbor_can_fill_them(seed):
     counts = {f"{place}": int(count) for place, count in enumerate(generator.integers(0, 6, 8))}
     rows = in_rows(counts)
     assert [name for row in rows for name, _ in row] == list(counts)
-    assert all(sum(columns for _, columns in row) <= 3 for row in rows)
+    for row in rows:  # three columns, or two if there are only two figures
+        found = sum(counts[name] for name, _ in row)
+        assert sum(columns for _, columns in row) == (2 if found == 2 else 3)
     assert all(columns <= max(counts[name], 1) or len(row) == 1 for row in rows for name, columns in row)
     lone = [place for place, row in enumerate(rows) if len(row) == 1 and counts[row[0][0]] == 1]
     for place in lone:  # both neighbors are full, or no figures
