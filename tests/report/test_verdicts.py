@@ -89,7 +89,7 @@ def test_a_comparison_says_what_the_runs_of_each_group_show_and_in_how_many(tmp_
     assert f"allz is low: 3 of 8, and 5 is the least. In all 2 runs. {source}" in text
     assert f"somez is low: 2 of 8, and 5 is the least. In 1 of 3 runs. {source}" in text
     assert f"onez is low: 1 of 8, and 5 is the least. {source}" in text
-    assert "noneNothing of what was looked for." in text
+    assert "noneNothing of what it was tested for." in text
     assert "those of the first run of a group that shows it" in text
     assert "not found" not in text
     assert "A paper" in text.partition("Papers")[2]
