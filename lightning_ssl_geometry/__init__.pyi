@@ -12,6 +12,7 @@ from lightning_ssl_geometry import methods as methods
 from lightning_ssl_geometry import nn as nn
 from lightning_ssl_geometry import plots as plots
 from lightning_ssl_geometry import report as report
+from lightning_ssl_geometry import testing as testing
 from lightning_ssl_geometry import views as views
 from lightning_ssl_geometry.callbacks import *
 from lightning_ssl_geometry.data import *
