@@ -20,6 +20,7 @@ def kept(
     contracts: Mapping[str, Contract],
     case: Any,
     expected_failures: Mapping[str, str] | None,
+    *,
     only: Iterable[str] | None,
 ) -> dict[str, str]:
     """Ask all contracts of a case. See `check_diagnostic` for the arguments, the result and the errors."""

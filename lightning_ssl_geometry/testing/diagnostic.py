@@ -75,7 +75,7 @@ def check_diagnostic(
         ValueError: If an argument is wrong: the Metric has observed something, a name is unknown, a reason is missing,
             or the observation lacks an argument of `update`.
     """
-    return kept(DIAGNOSTIC_CONTRACTS, _Case(metric, observation, axes), expected_failures, only)
+    return kept(DIAGNOSTIC_CONTRACTS, _Case(metric, observation, axes), expected_failures, only=only)
 
 
 class _Case:

@@ -84,7 +84,7 @@ def check_method(
     with tempfile.TemporaryDirectory() as folder:
         case = _Case(module, datamodule, Path(folder))
         case.callbacks, case.settings = callbacks, _QUIET | trainer
-        return kept(METHOD_CONTRACTS, case, expected_failures, only)
+        return kept(METHOD_CONTRACTS, case, expected_failures, only=only)
 
 
 @contextmanager

@@ -262,7 +262,7 @@ def test_a_comparison_has_the_note_too(tmp_path, name, kind):
     (IN_JSON | IN_NPZ | IN_TABLES)[kind][0](bad / name, name)
     shown = comparison(tmp_path, a=[whole, bad], b=[whole])
     (note,) = [note for note in read_run(bad).notes if name in note or "val/loss" in note]
-    assert f"a, bad: {note}".replace("`", "") in shown.text
+    assert f"a (bad): {note}".replace("`", "") in shown.text
     assert "High Rank." in shown.text
 
 
