@@ -61,7 +61,7 @@ ROOMS = {
         "either_lightning functional introspection methods nn observe report spelling types views"
     ),
     "diagnose_options": set(),
-    "testing": rooms("callbacks diagnostics methods quantity spelling"),
+    "testing": rooms("callbacks checks diagnostics methods quantity spelling"),
     "start": rooms("callbacks cli_lightning cli_messages diagnose loggers methods recording"),
     "describe": rooms("callbacks diagnose diagnostics methods observe quantity spelling"),
     "cli": rooms("cli_messages commands spelling start"),

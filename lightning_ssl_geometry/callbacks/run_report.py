@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_ssl_geometry.callbacks.objective import Objective
 from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback, keep_table, now, run_files
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import inside, one_of
 from lightning_ssl_geometry.either_lightning import either
 from lightning_ssl_geometry.recording.logged import FigureTime, log_run, shows_figures
 from lightning_ssl_geometry.recording.run_files import RunFiles
@@ -45,12 +45,13 @@ class RunReport(RunCallback):
             Entries that are added to the attribute `about` during the run are written when it ends.
         figures: Send the page's figures to TensorBoardLogger and WandbLogger, and the vectors to wandb.
         figures_share: The figures are sent after epochs of the training, too, as long as this takes at most this share
-            of the time of the fit. They are always sent after the first epoch and at the end. 0: only at the end.
+            of the time of the fit. They are always sent after the first epoch and at the end. 0: only at the end. 1:
+            after each epoch.
 
     Raises:
-        ValueError: If `kind` is unknown, `figures_share` is negative, if the Trainer has no logger when the run starts,
-            or if a Trainer that has fitted one model gets another one without a checkpoint: in a fit any other one, in
-            `Trainer.test` and `Trainer.validate` one of another class.
+        ValueError: If `kind` is unknown, `figures_share` is not in [0, 1], if the Trainer has no logger when the run
+            starts, or if a Trainer that has fitted one model gets another one without a checkpoint: in a fit any other
+            one, in `Trainer.test` and `Trainer.validate` one of another class.
     """
 
     turn: ClassVar[Turn] = Turn.REPORTS
@@ -67,7 +68,9 @@ class RunReport(RunCallback):
     ) -> None:
         super().__init__()
         one_of(get_args(Kind), kind=kind)
-        at_least(0, figures_share=figures_share)
+        inside("[0, 1]", figures_share=figures_share)
+        if isinstance(figures_share, bool):
+            raise ValueError(f"Expected `figures_share` to be a number in [0, 1], but got {figures_share}.")
         self.page = page
         self.table = table
         self.kind = kind

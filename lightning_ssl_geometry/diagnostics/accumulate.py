@@ -166,7 +166,8 @@ class SampledRows(Diagnostic):
         chosen = self._chosen(keys)
         for name, column in columns.items():
             kept = getattr(self, f"kept_{name}")
-            if kept and kept[0].shape[2:] != column.shape[2:]:  # of another number of views, the monitor tells
+            own = 1 if column.ndim == 2 else 2  # of another number of views, the monitor tells
+            if kept and kept[0].shape[own:] != column.shape[own:]:
                 expected, got = tuple(kept[0].shape[1:]), tuple(column.shape[1:])
                 raise ValueError(f"Expected `{name}` with rows of shape {expected}, as before, but got {got}.")
             setattr(self, f"kept_{name}", [torch.cat([*kept, column])[chosen.to(column.device)]])

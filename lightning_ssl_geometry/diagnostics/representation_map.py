@@ -27,6 +27,7 @@ _TEXTS = {
     "umap": "Each point is the h of a sample, placed by UMAP so that neighbours in h stay neighbours. Sizes of groups "
     "and distances between groups mean little.",
 }
+_LARGEST = 1e15  # the others compute squares in float32
 _NAMES = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 
 
@@ -84,7 +85,9 @@ class RepresentationMap(SampledRows):
         self, h: Tensor, index: Tensor | None = None, label: Tensor | None = None, h_image: Tensor | None = None
     ) -> None:
         """Add `h_image` (N, D), or else the first view of `h` (V, N, D), with `index` (N,) and `label` (N,)."""
-        rows = first_view("h", h) if h_image is None else h_image
+        name, rows = ("h", first_view("h", h)) if h_image is None else ("h_image", h_image)
+        if rows.ndim != 2 or not rows.shape[1]:
+            raise ValueError(f"Expected `{name}` with vectors of D >= 1 dimensions, but got {tuple(rows.shape)}.")
         self.has_label = consistent(self.has_label if self.key else None, label)
         self.offer(index, h=rows, **({} if label is None else {"label": label}))
 
@@ -98,6 +101,7 @@ class RepresentationMap(SampledRows):
         if self.method == "pca":
             coordinates, share = principal_components(h)
             return {"coordinates": coordinates, "share": share.unsqueeze(0)} | found
+        h = h / h.abs().max() if (h.abs() > _LARGEST).any() else h
         place = _by_tsne if self.method == "tsne" else _by_umap
         return {"coordinates": torch.from_numpy(place(h.numpy(force=True), self.seed)).to(h)} | found
 

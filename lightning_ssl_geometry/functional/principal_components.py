@@ -20,7 +20,7 @@ def principal_components(h: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
     O(N D min(N, D)).
 
     Args:
-        h: (N, D), N >= 1, any float dtype; computed in float64.
+        h: (N, D), N >= 1, D >= 1, any float dtype; computed in float64.
         count: Number of components, >= 1.
 
     Raises:
@@ -32,11 +32,13 @@ def principal_components(h: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
     """
     at_least(1, count=count)
     embeddings("N, D", h=h)
+    if not h.numel():
+        raise ValueError(f"Expected `h` of shape (N, D) with N >= 1 and D >= 1, but got {tuple(h.shape)}.")
     rows = in_float64(h)
     u, sigma, v = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
     found = min(count, len(sigma))
     largest = v[:found].gather(1, v[:found].abs().argmax(1, keepdim=True))[:, 0]
-    variance = sigma.square()
+    variance = (sigma / sigma[0].clamp_min(torch.finfo(rows.dtype).tiny)).square()  # may be too large for its square
     points, share = rows.new_zeros(len(rows), count), rows.new_zeros(count)
     points[:, :found] = u[:, :found] * sigma[:found] * largest.sign()
     share[:found] = variance[:found] / variance.sum().clamp_min(torch.finfo(rows.dtype).tiny)

@@ -24,8 +24,15 @@ def kept(
     only: Iterable[str] | None,
 ) -> dict[str, str]:
     """Ask all contracts of a case. See `check_diagnostic` for the arguments, the result and the errors."""
+    if not isinstance(expected_failures, Mapping | None):
+        raise ValueError(
+            "Expected `expected_failures` to be a dict from names of contracts to reasons, but got "
+            f"{expected_failures!r}."
+        )
+    chosen = list(contracts if only is None else only) if isinstance(only, Iterable | None) else []
+    if isinstance(only, str) or not chosen or not all(isinstance(name, str) for name in chosen):
+        raise ValueError(f"Expected `only` to be a list of names of contracts, or None for all, but got {only!r}.")
     expected = dict(expected_failures or {})
-    chosen = list(contracts if only is None else only)
     for argument, names in (("expected_failures", expected), ("only", chosen)):
         for name in names:
             if name not in contracts:
@@ -35,6 +42,10 @@ def kept(
     for name, reason in expected.items():
         if not (isinstance(reason, str) and reason.strip()):
             raise ValueError(f"Expected `expected_failures` with a reason for {name!r}, but got {reason!r}.")
+    try:
+        case.begin()
+    except Exception as error:
+        raise AssertionError(f"{case.name} fails before any contract is checked. {_said(error)}") from error
     found: dict[str, str] = {}
     broken: list[str] = []
     for name in chosen:

@@ -19,7 +19,7 @@ from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.quantity import SECTIONS, Invariance, Quantity, cap_at, declared
 from lightning_ssl_geometry.testing.contract import kept, of_all
-from lightning_ssl_geometry.testing.observation import SPACES, Observation, Sampled
+from lightning_ssl_geometry.testing.observation import SPACES, Observation, Sampled, check_arguments
 
 _SLACK = 1e-5  # relative to the ends of a range: rounding of float32 sums
 _AS_OBSERVED = ("points", "images", "gallery", "classes")  # kinds of pictures that show samples and measure nothing
@@ -88,21 +88,23 @@ class _Case:
             raise ValueError("Expected `metric` to have observed nothing yet, but its `update` was called.")
         parameters = inspect.signature(metric.update).parameters
         self.name, self.metric = type(metric).__name__, metric
+        needed = check_arguments(metric, observation, axes)
         wanted = [name for name in parameters if name in observation]
-        needed = {name for name, each in parameters.items() if each.default is each.empty and each.kind not in (2, 4)}
         if missing := sorted(needed.difference(wanted)):
             raise ValueError(
                 f"Expected `observation` with {sorted(needed)}, which `{self.name}.update` needs, but it lacks "
                 f"{missing}."
             )
         used = {name: observation[name] for name in wanted}
-        if unknown := (axes or {}).keys() - observation.keys():
-            raise ValueError(f"Expected `axes` with keys of `observation`, but got {sorted(unknown)}.")
         self.sampled = Sampled(used, {name: axis for name, axis in (axes or {}).items() if name in used})
-        if 0 < self.sampled.count < 8:
+        if self.sampled.has_samples and self.sampled.count < 8:
             raise ValueError(f"Expected `observation` with at least 8 samples, but got {self.sampled.count}.")
         if "index" in parameters and "index" not in wanted:
             self.sampled.values["index"] = torch.arange(self.sampled.count)
+
+    def begin(self) -> None:
+        """Compute once, without any contract."""
+        self.value()
 
     def fresh(self) -> Metric:
         return copy.deepcopy(self.metric)

@@ -81,6 +81,8 @@ def check_method(
         AssertionError: If a contract is broken. The message names every broken contract, and what was found.
         ValueError: If an argument is wrong: a class, the name of a contract, or a reason that is missing.
     """
+    if not (callbacks is None or callable(callbacks)):
+        raise ValueError(f"Expected `callbacks` to be a function that returns callbacks, but got {callbacks!r}.")
     with tempfile.TemporaryDirectory() as folder:
         case = _Case(module, datamodule, Path(folder))
         case.callbacks, case.settings = callbacks, _QUIET | trainer
@@ -138,6 +140,10 @@ class _Case:
     @cached_property
     def plain(self) -> _Fit:
         return self.fit()
+
+    def begin(self) -> None:
+        """Fit once, without any contract."""
+        assert self.plain.trainer.global_step, "Its fit ended without a step of an optimizer."
 
     def resumed(self, epoch: int, batch: int) -> _Fit:
         """Save a checkpoint after a batch of an epoch, end the fit there, and go on with it."""
@@ -266,6 +272,8 @@ def bfloat16(case: _Case) -> str | None:
 
 def accumulated(case: _Case) -> str | None:
     usual = case.plain.trainer
+    if int(usual.num_training_batches) < 2:
+        return "an epoch has one batch"
     if int(usual.num_training_batches) % 2:
         usual = case.fit(limit_train_batches=int(usual.num_training_batches) - 1).trainer
     try:

@@ -1,13 +1,17 @@
 """Observations as mappings from the arguments of `update` to values: their samples, parts and changes."""
 
-__all__ = ["Observation", "Sampled"]
+__all__ = ["Observation", "Sampled", "check_arguments"]
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torchmetrics import Metric
+
+from lightning_ssl_geometry.checks import dense
 
 Observation = Mapping[str, Any]
 _AXES = {"h": 1, "z": 1, "latent": 1, "content": None, "temperature": None}  # others: 0
@@ -35,7 +39,7 @@ class Sampled:
         self.values = {name: _in(torch.float64, value) for name, value in observation.items()}
         sizes = {name: self._size(name, value) for name, value in self.values.items()}
         found = {name: size for name, size in sizes.items() if size is not None}
-        self.count = next(iter(found.values()), 0)
+        self.count, self.has_samples = next(iter(found.values()), 0), bool(found)
         if wrong := {name: size for name, size in found.items() if size != self.count}:
             raise ValueError(
                 f"Expected `observation` with {self.count} samples of each tensor, as `{next(iter(found))}` has, but "
@@ -58,11 +62,16 @@ class Sampled:
         return self._axes.get(name, 0)
 
     def _size(self, name: str, value: Any) -> int | None:
-        first = value[0] if isinstance(value, list | tuple) and value else value
         axis = self._axis(name)
-        if not isinstance(first, Tensor) or axis is None or not first.ndim:
+        found = value if isinstance(value, list | tuple) else [value]
+        found = [each for each in found if isinstance(each, Tensor) and each.ndim]
+        if axis is None or not found:
             return None
-        return first.shape[axis]
+        if not all(-each.ndim <= axis < each.ndim for each in found):
+            raise ValueError(f"Expected `{name}` with the samples on axis {axis}, but got {tuple(found[0].shape)}.")
+        if len(sizes := {each.shape[axis] for each in found}) > 1:
+            raise ValueError(f"Expected `{name}` with tensors of equally many samples, but got {sorted(sizes)}.")
+        return sizes.pop()
 
     def _moved(self, name: str, value: Any, order: Tensor) -> Any:
         axis = self._axis(name)
@@ -71,6 +80,35 @@ class Sampled:
         if axis is None or not isinstance(value, Tensor) or not value.ndim:
             return value
         return value.index_select(axis, order.to(value.device))
+
+
+def check_arguments(metric: Metric, observation: Any, axes: Any) -> set[str]:
+    """Return the arguments that `metric.update` needs. Raise a ValueError if it cannot get them by name."""
+    for argument, given in (("observation", observation), ("axes", {} if axes is None else axes)):
+        if not isinstance(given, Mapping):
+            raise ValueError(f"Expected `{argument}` to be a dict, but got a {type(given).__name__}.")
+    if unknown := (axes or {}).keys() - observation.keys():
+        raise ValueError(f"Expected `axes` with keys of `observation`, but got {sorted(unknown)}.")
+    for name, axis in (axes or {}).items():
+        if axis is not None and (not isinstance(axis, int) or isinstance(axis, bool)):
+            raise ValueError(f"Expected `axes` with an integer or None for {name!r}, but got {axis!r}.")
+    parameters = inspect.signature(metric.update).parameters
+    named = {name: each for name, each in parameters.items() if each.kind in (each.POSITIONAL_OR_KEYWORD,
+                                                                             each.KEYWORD_ONLY)}  # fmt: skip
+    needed = {name for name, each in named.items() if each.default is each.empty}
+    if not needed and not named.keys() & observation.keys():
+        raise ValueError(
+            f"Expected `observation` with an argument of `{type(metric).__name__}.update` "
+            f"{inspect.signature(metric.update)}, which gets its values by name, but got {sorted(observation)}."
+        )
+    for name in (name for name in named if name in observation):
+        value = observation[name]
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if type(each).__module__ == "numpy":
+                raise ValueError(f"Expected `{name}` as a tensor, but got a numpy {type(each).__name__}.")
+            if isinstance(each, Tensor):
+                dense(**{name: each})
+    return needed
 
 
 def _rows(value: Any) -> bool:

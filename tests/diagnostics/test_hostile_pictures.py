@@ -67,6 +67,38 @@ def test_images_of_another_size_than_before_are_an_error(make, given):
         metric.update(**{name: larger[name] for name in given})
 
 
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+@pytest.mark.parametrize(
+    ("h", "message"),
+    [
+        ((H[..., :0],), r"`h` with vectors of D >= 1 dimensions, but got \(6, 0\)"),
+        ((H, H[..., :3]), r"`h` with rows of shape \(4,\), as before, but got \(3,\)"),
+    ],
+)
+def test_vectors_without_a_width_or_of_another_one_are_an_error(method, h, message):
+    metric = RepresentationMap(method)
+    *others, last = h
+    for rows in others:
+        metric.update(rows)
+    with pytest.raises(ValueError, match=message):
+        metric.update(last)
+
+
+@pytest.mark.parametrize("size", [1e30, 1e200])
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_vectors_too_large_for_their_squares_have_the_map_of_small_ones(method, size):
+    def found(h):
+        metric = RepresentationMap(method)
+        metric.update(h)
+        return metric.compute()
+
+    small, large = found(H.double()), found(size * H.double())
+    assert large["coordinates"].isfinite().all()
+    if method == "pca":
+        torch.testing.assert_close(large["share"], small["share"])
+        torch.testing.assert_close(large["coordinates"] / size, small["coordinates"])
+
+
 def test_no_views_are_no_pairs():
     assert not ViewPairs.sees({"views": None})
     assert not ViewPairs.sees({})

@@ -55,7 +55,7 @@ def monitor(**arguments):
 def fit(folder, loggers, **arguments):
     torch.manual_seed(0)
     host = PlainHost()
-    callbacks = [monitor(), RunReport(table=False, figures_share=1e9)] if loggers else []
+    callbacks = [monitor(), RunReport(table=False, figures_share=1)] if loggers else []
     trainer = quiet(folder, callbacks=callbacks, logger=loggers, max_epochs=3, **arguments)
     trainer.fit(host, loader(), loader(seed=1))
     return host, torch.random.get_rng_state()
@@ -330,8 +330,13 @@ def test_figures_after_epochs_take_their_share_of_the_time_and_no_more(monkeypat
         assert epoch == 0 or spent <= max(2.0, 0.1 * clock[0])
     assert spent >= 8.0
     assert not FigureTime(0.0).allows()
-    with pytest.raises(ValueError, match="Expected `figures_share` >= 0, but got -1"):
-        RunReport(figures_share=-1)
+    assert FigureTime(1.0).allows()
+
+
+@pytest.mark.parametrize("share", [-1, 5, float("inf"), float("nan"), True, "0.1", None])
+def test_a_share_is_a_number_from_0_to_1(share):
+    with pytest.raises(ValueError, match=rf"Expected `figures_share` .*in \[0, 1\], but got {share!r}"):
+        RunReport(figures_share=share)
 
 
 def test_figures_without_a_share_are_sent_at_the_end_alone(tmp_path):

@@ -199,6 +199,28 @@ class Unsaid(Metric):
         return torch.zeros(())
 
 
+class Starred(Unsaid):
+    def update(self, *args):
+        pass
+
+
+class Mute(Unsaid):
+    def update(self):
+        pass
+
+
+class Failing(Norm):
+    def update(self, z):
+        raise RuntimeError("no memory")
+
+
+def test_an_update_that_fails_is_one_error():
+    with pytest.raises(
+        AssertionError, match=r"^Failing fails before any contract is checked\. RuntimeError: no memory$"
+    ):
+        check_diagnostic(Failing(), {"z": GIVEN["z"]})
+
+
 def used():
     metric = EffectiveRank()
     metric.update(GIVEN["h"])
@@ -219,6 +241,30 @@ def used():
         (EffectiveRank(), {"h": GIVEN["h"][:, :7]}, {}, r"at least 8 samples, but got 7"),
         (Uniformity(), {"z": GIVEN["z"], "index": torch.arange(5)}, {}, r"with 24 samples .* as `z` has, but got"),
         (EffectiveRank(), {"h": GIVEN["h"]}, {"only": ["batch"]}, r"but got 'batch'\. Did you mean `batches`\?"),
+        (Norm(), GIVEN["z"], {}, r"`observation` to be a dict, but got a Tensor"),
+        (Norm(), {"z": GIVEN["z"].numpy()}, {}, r"`z` as a tensor, but got a numpy ndarray"),
+        (Norm(), {"z": GIVEN["z"].to("meta")}, {}, r'`z` to be a dense tensor, but got one on the device "meta"'),
+        (Norm(), {"z": GIVEN["z"][:, :0]}, {}, r"at least 8 samples, but got 0"),
+        (
+            Norm(),
+            {"z": [GIVEN["z"], GIVEN["z"][:, :9]]},
+            {"axes": {"z": 1}},
+            r"equally many samples, but got \[9, 24\]",
+        ),
+        (Norm(), {"z": GIVEN["z"]}, {"axes": {"z": 5}}, r"`z` with the samples on axis 5, but got \(3, 24, "),
+        (Norm(), {"z": GIVEN["z"]}, {"axes": {"z": "1"}}, r"`axes` with an integer or None for 'z', but got '1'"),
+        (Norm(), {"z": GIVEN["z"]}, {"axes": ["z"]}, r"`axes` to be a dict, but got a list"),
+        (Norm(), {"z": GIVEN["z"]}, {"only": "order"}, r"`only` to be a list of names .* but got 'order'"),
+        (Norm(), {"z": GIVEN["z"]}, {"only": []}, r"`only` to be a list of names .* but got \[\]"),
+        (Norm(), {"z": GIVEN["z"]}, {"only": [3]}, r"`only` to be a list of names .* but got \[3\]"),
+        (
+            Norm(),
+            {"z": GIVEN["z"]},
+            {"expected_failures": ["order"]},
+            r"`expected_failures` to be a dict .* \['order'\]",
+        ),
+        (Starred(), {"z": GIVEN["z"]}, {}, r"an argument of `Starred.update` \(\*args.*by name, but got \['z'\]"),
+        (Mute(), {"z": GIVEN["z"]}, {}, r"an argument of `Mute.update` \(\).*by name, but got \['z'\]"),
         (EffectiveRank(), {"h": GIVEN["h"]}, {"axes": {"H": 0}}, r"`axes` with keys of `observation`, but got \['H'\]"),
     ],
 )

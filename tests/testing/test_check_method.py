@@ -164,6 +164,37 @@ def test_a_module_of_ones_own_is_left_as_it_is():
     assert module._trainer is None
 
 
+class Exploding(Right):
+    def training_step(self, batch, batch_idx):
+        raise RuntimeError("no memory to clip or accumulate")
+
+
+class OneBatch(L.LightningDataModule):
+    def train_dataloader(self):
+        return loader(8)
+
+
+def test_a_module_that_cannot_be_trained_is_one_error():
+    with pytest.raises(
+        AssertionError, match=r"^Exploding fails before any contract is checked\. RuntimeError: no memory"
+    ):
+        check_method(Exploding(), Pairs())
+    with pytest.raises(AssertionError, match=r"^Right fails before .* got an unexpected keyword argument 'acelerator'"):
+        check_method(Right(), Pairs(), acelerator="gpu")
+    with pytest.raises(AssertionError, match=r"^Right fails before .* ended without a step of an optimizer"):
+        check_method(Right(), Pairs(), max_steps=0)
+
+
+def test_one_batch_cannot_be_accumulated():
+    found = check_method(Right(), OneBatch(), only=["resumed_within_an_epoch", "accumulated"])
+    assert set(found.values()) == {"left out: an epoch has one batch"}
+
+
+def test_callbacks_are_made_by_a_function():
+    with pytest.raises(ValueError, match=r"`callbacks` to be a function that returns callbacks, but got \["):
+        check_method(Right(), Pairs(), callbacks=[])
+
+
 @pytest.mark.parametrize(
     ("module", "datamodule", "only", "message"),
     [
