@@ -31,7 +31,6 @@ def test_importing_the_package_imports_nothing_else():
 import sys
 before = set(sys.modules)
 import lightning_ssl_geometry as sslg
-from lightning_ssl_geometry import spelling
 assert set(sys.modules) - before == {"lightning_ssl_geometry"}, set(sys.modules) - before
 assert "HSSLModule" in dir(sslg)
 assert not hasattr(sslg, "HSLModule")

@@ -120,12 +120,13 @@ def data_of(folder: Path) -> str:
 
 
 def refuse_different_data(seen: Mapping[str, str], remedy: str) -> None:
-    """Raise a ValueError, which ends with `remedy`, if not all of these data are the same: name of a model -> data."""
+    """Raise a ValueError with `remedy` if not all of these data are the same: name of a model -> data."""
     first = next(iter(seen))
     for name, data in seen.items():
         if data != seen[first]:
             raise ValueError(
-                f"Expected diagnoses of the same data, but {first!r} is of {seen[first]}, {name!r} of {data}. {remedy}"
+                f"Expected diagnoses of the same data, but those of {first!r} and {name!r} differ. {remedy} "
+                f"{first!r} is of {seen[first]}; {name!r} is of {data}."
             )
 
 

@@ -19,7 +19,7 @@ from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.quantity import SECTIONS, Invariance, Quantity, cap_at, declared
 from lightning_ssl_geometry.testing.contract import kept, of_all
-from lightning_ssl_geometry.testing.observation import SPACES, Observation, Sampled, check_arguments
+from lightning_ssl_geometry.testing.observation import SPACES, Observation, Sampled, named_in_update
 
 _SLACK = 1e-5  # relative to the ends of a range: rounding of float32 sums
 _AS_OBSERVED = ("points", "images", "gallery", "classes")  # kinds of pictures that show samples and measure nothing
@@ -88,7 +88,7 @@ class _Case:
             raise ValueError("Expected `metric` to have observed nothing yet, but its `update` was called.")
         parameters = inspect.signature(metric.update).parameters
         self.name, self.metric = type(metric).__name__, metric
-        needed = check_arguments(metric, observation, axes)
+        needed = named_in_update(metric, observation, axes)
         wanted = [name for name in parameters if name in observation]
         if missing := sorted(needed.difference(wanted)):
             raise ValueError(

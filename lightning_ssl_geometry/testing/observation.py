@@ -1,6 +1,6 @@
 """Observations as mappings from the arguments of `update` to values: their samples, parts and changes."""
 
-__all__ = ["Observation", "Sampled", "check_arguments"]
+__all__ = ["Observation", "Sampled", "named_in_update"]
 
 import copy
 import inspect
@@ -82,7 +82,7 @@ class Sampled:
         return value.index_select(axis, order.to(value.device))
 
 
-def check_arguments(metric: Metric, observation: Any, axes: Any) -> set[str]:
+def named_in_update(metric: Metric, observation: Any, axes: Any) -> set[str]:
     """Return the arguments that `metric.update` needs. Raise a ValueError if it cannot get them by name."""
     for argument, given in (("observation", observation), ("axes", {} if axes is None else axes)):
         if not isinstance(given, Mapping):
