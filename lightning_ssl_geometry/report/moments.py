@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROUNDING = 1e-8  # of the largest singular value: they are roots of eigenvalues of float64 moments
-_ROUNDED = "are below 10⁻⁸ of the largest, which is rounding, and not drawn."
+_ROUNDED = "are 0 up to rounding (below 10⁻⁸ of the largest), and not drawn."
 _MOST_TIPS = 9  # of a line that is not over time
 _END: tuple[str, Dash] = ("", "solid")
 _BY_QUANTITY: tuple[Dash, ...] = ("solid", "dashed", "dashdot", "dotted")
+_OF_A_FIT = ("train", "val", "probe")  # stages that see the weights of one training
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,23 @@ def moment_panels(plan: Plan, view: View) -> list[Panel]:
         stages = [stage for stage in [shared_stage(plan.drawn, view)] if stage is not None]
     rows: Sequence[int | None] = (-1, 0) if plan.kind == "histogram" and not view.alone and not view.once else (None,)
     of_weights = all(member.quantity.of_weights for member in plan.drawn)  # the same on all data
+    found = {(stage, row): _lines(plan, view, stage, row=row) for stage in stages for row in rows}
+    if of_weights and view.alone:
+        found = _of_one_fit(found)
     drawn: list[tuple[str, int | None, list[_Line]]] = []
-    for stage, row in [(stage, row) for stage in stages for row in rows]:
-        lines = _lines(plan, view, stage, row=row)
+    for (stage, row), lines in found.items():
         again = of_weights and any(_alike(lines, before) for _, _, before in drawn)
         if any(np.isfinite(line.y).any() for line in lines) and not again:
             drawn.append((stage, row, lines))
     return [_panel(plan, view, stage, row=row, lines=lines) for stage, row, lines in drawn]
+
+
+def _of_one_fit(found: dict[tuple[str, int | None], list[_Line]]) -> dict[tuple[str, int | None], list[_Line]]:
+    """Leave out all stages of a fit but the one with the most readouts: they see the same weights at other steps."""
+    readouts = {stage: sum(len(line.track.mean.step) for line in lines) for (stage, _), lines in found.items()}
+    fit = [stage for stage in readouts if stage in _OF_A_FIT]
+    kept = max(fit, key=lambda stage: readouts[stage], default=None)
+    return {(stage, row): lines for (stage, row), lines in found.items() if stage not in fit or stage == kept}
 
 
 def _panel(plan: Plan, view: View, stage: str, row: int | None, lines: Sequence[_Line]) -> Panel:

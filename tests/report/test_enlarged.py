@@ -193,3 +193,15 @@ def test_each_figure_of_an_ordinary_run_is_made_and_drawn_once_and_each_text_is_
     assert Counter(name for name, _ in calls)["draw"] == drawn
     assert set(calls.values()) == {1}
     assert len(calls) < 300
+
+
+def test_a_vector_of_the_weights_is_drawn_for_one_stage_of_a_fit_and_for_a_test(tmp_path):
+    about = {}
+    for stage, readouts in (("train", 2), ("probe", 3), ("test", 1)):
+        rows = [np.linspace(2, 1, 6) + 0.1 * at for at in range(readouts)]  # the same weights, at other steps
+        for name, of_weights in (("weight", True), ("data", False)):
+            write_array(tmp_path, f"{stage}/{name}", *rows)
+            about[f"{stage}__{name}"] = entry(f"Spectrum of {name}", of=name, of_weights=of_weights)
+    found = figures_of(declare(write_log(tmp_path, train__loss=[1.0, 0.5]), **about))
+    assert {name for name in found if "weight" in name} == {"probe_weight", "test_weight"}
+    assert {name for name in found if "data" in name} == {"train_data", "probe_data", "test_data"}

@@ -97,7 +97,7 @@ def test_a_remark_on_two_figures_stands_at_the_first(tmp_path):
     about = {"picture": Picture("spectrum"), "section": "spectra"}
     declare(tmp_path, train__s=entry("S", **about), val__s=entry("S", **about))
     text = " ".join(report(tmp_path).text.split())
-    assert text.count("which is rounding, and not drawn.") == 1
+    assert text.count("(below 10⁻⁸ of the largest), and not drawn.") == 1
     assert "Explained at S, train. The last paragraph there holds here, too." in text
 
 

@@ -32,7 +32,7 @@ def test_a_spectrum_is_drawn_at_the_start_half_and_end_without_rounding(tmp_path
         assert not np.isfinite(line.get_ydata()[7:]).any()
     assert not sum(len(line.get_xdata()) for line in axes.lines if line.get_marker() == "x")
     assert {"after 1 epoch", "after 3 epochs", "after 5 epochs", "singular value (log scale)"} <= set(texts(axes))
-    said = "1 of 8 values are below 10⁻⁸ of the largest, which is rounding, and not drawn."
+    said = "1 of 8 values are 0 up to rounding (below 10⁻⁸ of the largest), and not drawn."
     assert said in report(tmp_path).text
 
 
@@ -42,7 +42,7 @@ def test_a_value_of_a_spectrum_that_is_not_finite_has_a_cross_and_one_that_stood
     crosses = [line.get_xdata() for line in drawn(tmp_path)["val_toy"].lines if line.get_marker() == "x"]
     assert [each.tolist() for each in crosses] == [[2]] * 3
     text = report(tmp_path).text
-    assert "1 of 3 values are below 10⁻⁸" in text
+    assert "1 of 3 values are 0 up to rounding" in text
     assert "Identical lines: after 1 epoch and after 2 epochs." in text
 
 
