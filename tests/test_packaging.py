@@ -5,7 +5,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from installed_floors import floors, numbers
+
+import lightning_ssl_geometry
+from lightning_ssl_geometry.papers import CALDER_LEE, COSENTINO, CRL_TAC, KELLER, RUSAK
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -14,6 +18,17 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 def test_what_the_sdist_lists_is_there():
     for path in PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]:
         assert (ROOT / path).exists(), path
+
+
+def test_the_citation_is_of_this_version_and_of_the_papers():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == lightning_ssl_geometry.__version__
+    assert cited["license"] == PYPROJECT["project"]["license"]
+    known = {paper.arxiv: paper.title for paper in (COSENTINO, KELLER, CRL_TAC, CALDER_LEE)}
+    for paper in cited["references"]:
+        (number,) = [each["value"].removeprefix("arXiv:") for each in paper.get("identifiers", [])] or [""]
+        assert (known.pop(number) if number else RUSAK.title.partition(" (")[0]) == paper["title"]
+    assert not known
 
 
 def test_the_way_around_fortran_names_the_extras_own_requirements():
