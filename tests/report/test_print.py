@@ -45,7 +45,9 @@ def test_a_heading_stands_on_the_page_of_what_it_heads(selector):
     assert PRINT[selector]["break-after"] == "avoid"
 
 
-@pytest.mark.parametrize("selector", ["nav", ".tools", ".tips", ".save", "details:not([open])"])
+@pytest.mark.parametrize(
+    "selector", ["nav", ".tools", ".tips", ".save", "details:not([open])", "#numbers:has(> details:not([open]))"]
+)
 def test_what_is_clicked_is_not_printed(selector):
     assert PRINT[selector]["display"] == "none"
 
