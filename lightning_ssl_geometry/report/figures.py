@@ -6,6 +6,7 @@ Scalars share a figure if they have the same section and chart. Arrays must also
 __all__ = ["Figured", "Plan", "View", "in_order", "plans", "section_of"]
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -187,6 +188,10 @@ def _own_name(member: Member) -> str:
     return "_".join(filter(None, [snake, member.declared.key]))
 
 
+def _class_in_words(member: Member) -> str:
+    return member.declared.diagnostic.removesuffix("Module") if member.declared else "undeclared"
+
+
 def _subjects(members: Iterable[Member]) -> list[Member]:
     return [member for member in members if not member.quantity.baseline and not member.role]
 
@@ -203,13 +208,15 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
         return []
     if kind != "path" and len({member.quantity.percent for member in members if not member.role}) > 1:
         return [plan for last, each in _by_scale(members).items() for plan in _plans((*figure, last), each, view)]
-    titled: dict[str, list[Member]] = {}
+    meant: dict[tuple[str, str], list[Member]] = {}  # the losses of two methods have one title, and two meanings
     for member in members:
-        titled.setdefault(member.quantity.title, []).append(member)
+        meant.setdefault((member.quantity.title, member.quantity.text), []).append(member)
     classes = {member.declared.diagnostic for member in members if member.declared}
-    if not view.alone and len(classes) > 1 and len(titled) > 1:  # colours are the groups', so that each has its own
-        return [_one((_own_name(each[0]),), [*each, *_nulls(each, members)], kind, title=title, view=view)
-                for title, each in titled.items() if _subjects(each)]  # fmt: skip
+    if not view.alone and len(classes) > 1 and len(meant) > 1:  # colours are the groups', so that each has its own
+        titles = Counter(title for title, _ in meant)
+        return [_one((_own_name(each[0]),), [*each, *_nulls(each, members)], kind, view=view,
+                     title=title if titles[title] == 1 else f"{title} ({_class_in_words(each[0])})")
+                for (title, _), each in meant.items() if _subjects(each)]  # fmt: skip
     first = _subjects(members)[0].quantity
     title = first.chart.title if first.chart else first.title
     titled_by_scale = f"{title}, in percent" if figure[-1] == _PERCENT else title

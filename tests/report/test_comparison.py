@@ -331,3 +331,16 @@ def test_groups_that_are_none_are_named(tmp_path):
         write_comparison({"a": [tmp_path / "nowhere"]}, tmp_path / "page.html")
     with pytest.raises(ValueError, match=r"Expected `output` to be a file, but .* is a folder"):
         write_comparison({"a": [fitted]}, tmp_path)
+
+
+def test_losses_of_two_methods_have_a_figure_each(tmp_path):
+    chart, runs = Chart("loss", "Loss"), {}
+    for place, name in enumerate(("ByolModule", "SimCLRModule", "SimCLRModule")):
+        about = entry("Loss", of=name, section="learning", text=f"The loss of {name}.", chart=chart)
+        folder = declare(write_log(tmp_path / f"{place}", val__loss=[4.0, 3.0 - place]), val__loss=about)
+        runs[f"group {place}"] = [folder]
+    found = compared(**runs)
+    assert len(found) == 2
+    page = comparison(tmp_path, **runs)
+    assert "Loss (Byol)" in page.text
+    assert "Loss (SimCLR)" in page.text
