@@ -32,7 +32,7 @@ from lightning_ssl_geometry.loggers import ResumableCSVLogger  # noqa: E402
 from lightning_ssl_geometry.report import write_comparison, write_report  # noqa: E402
 
 _SEEDS = (0, 1, 2)
-_WIDTHS, _HEIGHT = (1440, 390), 16_000  # pixels
+_WIDTHS, _HEIGHT, _COLUMNS = (1440, 390), 15_000, 3  # pixels; Chromium takes no pictures above 16,384
 _FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 
 
@@ -139,26 +139,34 @@ def pictures(page: Path) -> None:
     pdf = [f"--print-to-pdf={page.with_suffix('.pdf')}", "--no-pdf-header-footer", page.as_uri()]
     subprocess.run([browser, *_FLAGS, *pdf], check=True, stderr=subprocess.DEVNULL)
     for width in _WIDTHS:
-        frame = page.with_suffix(".frame.html")  # a window is at least 500 pixels wide
-        style = f"width:{width}px;height:{_HEIGHT}px;border:0"
-        frame.write_text(f'<body style="margin:0"><iframe src="{page.name}" style="{style}"></iframe>')
+        frame = page.with_suffix(".frame.html")  # a column for each part of a long page
+        column = f'<div style="width:{width}px;height:{_HEIGHT}px;float:left;overflow:hidden">'
+        inner = f"width:{width}px;height:{_COLUMNS * _HEIGHT}px;border:0;margin-top:-"
+        parts = [
+            f'{column}<iframe src="{page.name}" style="{inner}{part * _HEIGHT}px"></iframe></div>'
+            for part in range(_COLUMNS)
+        ]
+        frame.write_text(f'<body style="margin:0;width:{_COLUMNS * width}px">{"".join(parts)}')
         for scheme, number in {"dark": 0, "light": 1}.items():
             target = page.with_name(f"{page.stem}-{width}-{scheme}.png")
-            size = f"--window-size={max(width, 500)},{_HEIGHT}"
+            size = f"--window-size={_COLUMNS * width},{_HEIGHT}"
             chosen = f"--blink-settings=preferredColorScheme={number}"
             shot = [size, chosen, f"--screenshot={target}", frame.as_uri()]
             subprocess.run([browser, *_FLAGS, *shot], check=True, stderr=subprocess.DEVNULL)
-            _trim(target, width)
+            _stack(target, width)
         frame.unlink()
 
 
-def _trim(picture: Path, width: int) -> None:
-    """Cut off what is beside the page, and the empty rows below it."""
+def _stack(picture: Path, width: int) -> None:
+    """Put the columns of a picture below each other, and cut off the empty rows below the page."""
     with Image.open(picture) as opened:
-        whole = opened.convert("RGB").crop((0, 0, width, opened.height))
+        columns = opened.convert("RGB")
+    whole = Image.new("RGB", (width, _COLUMNS * columns.height))
+    for part in range(_COLUMNS):
+        whole.paste(columns.crop((part * width, 0, (part + 1) * width, columns.height)), (0, part * columns.height))
     empty = Image.new("RGB", whole.size, whole.getpixel((2, whole.height - 2)))
     _, _, _, bottom = ImageChops.difference(whole, empty).getbbox() or (0, 0, *whole.size)
-    whole.crop((0, 0, whole.width, min(bottom + 40, whole.height))).save(picture)
+    whole.crop((0, 0, width, min(bottom + 40, whole.height))).save(picture)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -51,6 +52,16 @@ for (const frame of document.querySelectorAll('iframe')) {
 }
 document.body.dataset.report = JSON.stringify(report);
 """
+
+
+def plain(html):
+    """The words of HTML without its tags."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", "", html)).split())
+
+
+def titles(html):
+    """The titles of the figures, in their order."""
+    return [plain(each) for each in re.findall(r'<div class="head"><h3>(.*?)</h3>', html)]
 
 
 def write_csv(path: Path, header, rows, end="\n"):

@@ -224,23 +224,40 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
 
 
 def _comparable(plan: Plan, view: View) -> list[Plan]:
-    # stages whose values may not be compared have figures of their own
+    # monitors and stages whose values may not be compared have figures of their own
     if not view.alone:
         return [plan]
-    sizes: dict[str, float] = {}
+    sizes: dict[str, dict[str, float]] = {}  # monitor -> stage -> size
     for member in plan.drawn:
         for stage, name in member.names[0].items():
             if (size := size_behind(view.runs[0], member, name)) is not None:
-                sizes.setdefault(stage, size)
+                sizes.setdefault(member.own_name, {}).setdefault(stage, size)
+    stages = sorted({stage for held in sizes.values() for stage in held}, key=stage_order)
+    by_stage = {stage: [held[stage] for held in sizes.values() if stage in held] for stage in stages}
+    if not all(_same_size(each, found[0]) for found in by_stage.values() for each in found):
+        return [part for monitor in sizes for part in _comparable(_of_monitor(plan, monitor, [*sizes]), view)]
     apart: dict[float, list[str]] = {}
-    for stage in sorted(sizes, key=stage_order):
-        alike = (known for known in apart if abs(known - sizes[stage]) <= _SAME_SIZE * known)
-        apart.setdefault(next(alike, sizes[stage]), []).append(stage)
+    for stage, (size, *_) in by_stage.items():
+        apart.setdefault(next((known for known in apart if _same_size(size, known)), size), []).append(stage)
     if len(apart) < 2:
         return [plan]
     first, *others = apart.values()
-    rest = [stage for member in plan.drawn for stage in member.names[0] if stage not in sizes]
+    rest = [stage for member in plan.drawn for stage in member.names[0] if stage not in by_stage]
     return [_of_stages(plan, stages) for stages in ([*first, *dict.fromkeys(rest)], *others)]
+
+
+def _same_size(size: float, known: float) -> bool:
+    return abs(known - size) <= _SAME_SIZE * known
+
+
+def _of_monitor(plan: Plan, monitor: str, every: Sequence[str]) -> Plan:
+    # what belongs to no monitor stays with the first one
+    kept = [
+        each
+        for each in plan.members
+        if each.own_name == monitor or (each.own_name not in every and monitor == every[0])
+    ]
+    return replace(plan, name=f"{plan.name}_{monitor}", title=f"{plan.title} ({monitor})", members=tuple(kept))
 
 
 def _of_stages(plan: Plan, stages: Sequence[str]) -> Plan:

@@ -63,10 +63,11 @@ def component_panels(plan: Plan, view: View) -> list[Panel]:
 
 def _component(track: Track, name: str, place: int, at: int, view: View) -> Track:
     std = None if track.mean.std is None else track.mean.std[:, place]
-    track = replace(track, mean=replace(track.mean, mean=track.mean.mean[:, place], std=std), label=name)
+    monitored = ", ".join(filter(None, [name, track.label])) if view.alone else name
+    track = replace(track, mean=replace(track.mean, mean=track.mean.mean[:, place], std=std), label=monitored)
     if view.alone:
         color, dash = _LOOKS[at % len(_LOOKS)]
-        return replace(track, color=color, dash=dash, name=f"{name}:")
+        return replace(track, color=color, dash=dash, name=f"{monitored}:")
     return replace(track, dash=_BETWEEN[at], name="" if at else track.name)
 
 
@@ -79,8 +80,11 @@ def _lines(plan: Plan, view: View, found: Sequence[Track]) -> Panel:
     drawn = [curve for track in found for curve in _background(track, view)]
     drawn += [_curve(track, view, label=label) for track, label in zip(found, _end_labels(found, view), strict=True)]
     end = max([float(curve.x.max()) for curve in drawn if len(curve.x)], default=0.0)
-    named = [(printable(track.words or plan.title, 30), _time(track, view), track.mean.mean) for track in found]
-    same, stages = same_lines(named), list(dict.fromkeys(track.stage for track in found))
+    stages = list(dict.fromkeys(track.stage for track in found))
+    words = [track.label if len(stages) == 1 and view.alone and track.label else track.words for track in found]
+    named = [(printable(name or plan.title, 30), _time(track, view), track.mean.mean)
+             for name, track in zip(words, found, strict=True)]  # fmt: skip
+    same = same_lines(named)
     remark = remark_of(plan, view, stages)
     notes = () if view.alone else (remark if view.titled else "", *_notes(found, view), same)
     dashes = dash_names((track.dash, track.label) for track in found if track.label)

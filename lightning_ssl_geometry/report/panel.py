@@ -4,7 +4,7 @@ __all__ = ["DASHES", "Panel", "caption_of", "ceiling_of", "filled", "floor_of", 
            "shown", "time_name"]  # fmt: skip
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 DASHES: dict[str, Dash] = {"train": "solid", "": "solid", "val": "dashed", "probe": "dashdot", "test": "dotted"}
 _LONGEST, _WIDTH = 4_000, 58  # letters of a remark, and of a line of notes
+_MOST_SAME = 4  # names of lines that coincide
 _LAST = 1_000  # behind the sentences of a remark
+_Where = tuple[str, str]  # a monitor's name, and a stage
 _VALUE = re.compile(r"\{(\w+)(?::\.(\d)f)?\}")  # {first:.0f}: nothing else is filled in
 
 
@@ -91,20 +93,35 @@ def floor_of(members: Iterable[Member]) -> float | None:
 def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
     """Return the remarks on a figure, including which values are limited by the number of samples.
 
-    A sentence that does not hold for all stages begins with those for which it holds.
+    A sentence that does not hold for all monitors and stages begins with those for which it holds.
     """
-    said: dict[tuple[int, str], dict[str, None]] = {}  # place in the remark, sentence -> stages
+    said: dict[tuple[int, str], dict[_Where, None]] = {}  # place in the remark, sentence -> where it holds
     for stage in sorted(stages, key=stage_order):
         for member in plan.drawn:
+            where = member.own_name, stage
             for place, names in member.names.items():
                 for at, sentence in enumerate(_sentences(filled(view.runs[place], member, names.get(stage, "")))):
-                    said.setdefault((at, sentence), {})[stage] = None
+                    said.setdefault((at, sentence), {})[where] = None
             caps = {cap_of(view.runs[place], names[stage]) for place, names in member.names.items() if stage in names}
-            said |= {(_LAST, f"In {stage}, {cap.in_words}"): {stage: None} for cap in caps if cap and cap.by_rows}
-    every = {stage for (at, _), named in said.items() if at < _LAST for stage in named}
-    told = [f"{', '.join(named)}: {sentence}" if at < _LAST and len(named) < len(every) else sentence
-            for (at, sentence), named in sorted(said.items(), key=lambda each: each[0][0])]  # fmt: skip
+            said |= {(_LAST, f"In {stage}, {cap.in_words}"): {where: None} for cap in caps if cap and cap.by_rows}
+    every = {where for (at, _), held in said.items() if at < _LAST for where in held}
+    told = [(f"{_where(held, every)}: " if at < _LAST and len(held) < len(every) else "") + sentence
+            for (at, sentence), held in sorted(said.items(), key=lambda each: each[0][0])]  # fmt: skip
     return printable(" ".join(filter(None, [plan.remark, *told])), _LONGEST)
+
+
+def _where(held: Collection[_Where], every: Collection[_Where]) -> str:
+    """Return the names of those (monitor, stage) pairs for which a sentence holds: whole monitors or stages if it can.
+
+    >>> every = [("student", "train"), ("student", "val"), ("teacher", "train"), ("teacher", "val")]
+    >>> _where(every[:2], every), _where(every[::2], every), _where(every[:3], every)
+    ('student', 'train', 'student train, student val, teacher train')
+    """
+    for axis in (1, 0):
+        names = dict.fromkeys(each[axis] for each in held)
+        if sum(each[axis] in names for each in every) == len(held):
+            return ", ".join(names)
+    return ", ".join(" ".join(filter(None, each)) for each in held)
 
 
 def _sentences(text: str) -> list[str]:
@@ -143,7 +160,7 @@ def same_lines(lines: Sequence[tuple[str, Floats, Floats]]) -> str:
 
     >>> x = np.arange(3.0)
     >>> same_lines([("a", x, x), ("b", x, x**2), ("c", x, x + 1e-9)])
-    'Identical lines: a and c.'
+    'Identical lines: a = c.'
     """
     every = np.concatenate([y[np.isfinite(y)] for _, _, y in lines]) if lines else np.empty(0)
     if not len(every):
@@ -153,14 +170,12 @@ def same_lines(lines: Sequence[tuple[str, Floats, Floats]]) -> str:
     for line in lines:
         home = next((each for each in sets if _coincide(each[0], line, tolerance)), None)
         sets.append([line]) if home is None else home.append(line)
-    said = [_listed([name for name, *_ in each]) for each in sets if len(each) > 1]
+    said = [" = ".join(_cut([name for name, *_ in each])) for each in sets if len(each) > 1]
     return f"Identical lines: {'; '.join(said)}." if said else ""
 
 
-def _listed(names: Sequence[str]) -> str:
-    if len(names) > 4:
-        names = [*names[:3], f"{len(names) - 3} more"]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+def _cut(names: Sequence[str]) -> Sequence[str]:
+    return names if len(names) <= _MOST_SAME else [*names[: _MOST_SAME - 1], f"{len(names) - _MOST_SAME + 1} more"]
 
 
 def _coincide(a: tuple[str, Floats, Floats], b: tuple[str, Floats, Floats], tolerance: float) -> bool:

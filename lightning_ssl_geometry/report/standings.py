@@ -25,6 +25,7 @@ from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
 
 _NONE = "\N{EN DASH}"
 _LENGTHS = "The groups were trained for different lengths of time."
+_OF_ONE = "Numbers that only one group has stand in the table of all values below."
 _LEVEL, _ROUNDING = 0.95, 1e-9
 _HOW = {
     True: "Each run is compared with the run of the same seed (Student's t over these pairs).",
@@ -91,7 +92,8 @@ class _Column:
 
 def standings_table(view: View) -> Table | None:
     """Return the headline numbers of all groups, one row for each group. None if there are none."""
-    columns = _columns(view)
+    every = _columns(view)
+    columns = _shared(every)
     if not columns:
         return None
     trained = lengths(view.groups)
@@ -110,6 +112,7 @@ def standings_table(view: View) -> Table | None:
     limited = any(cap.by_rows for column in columns for cap in column.caps.values())
     said += ["*: the number of samples limits the value, not the network."] if limited else []
     said += [_LENGTHS] if trained.differ else []
+    said += [_OF_ONE] if len(columns) < len(every) else []
     header = ["", *(["Runs"] if before[0] else []), *(column.heading for column in columns)]
     colors = [group.color for group in view.groups]
     remark = " ".join(filter(None, said))
@@ -145,7 +148,7 @@ def standings_numbers(view: View) -> tuple[list[str], list[list[str | float | No
 
 def differences_table(view: View) -> Table | None:
     """Return how the groups differ from the first one, with intervals. None if no two groups have several runs."""
-    (first, *others), columns = view.groups, _columns(view)
+    (first, *others), columns = view.groups, _shared(_columns(view))
     found = [[_difference(column, group, first) for column in columns] for group in others]
     known = [each for row in found for each in row if each is not None]
     if not known:
@@ -230,6 +233,11 @@ def _pairs(ours: dict[Run, float], theirs: dict[Run, float]) -> list[tuple[float
 def _columns(view: View) -> list[_Column]:
     found = [_column(view, member) for member in members(view.runs, last_layers=True) if _is_headline(view, member)]
     return [column for column in [*_evaluations(view), *found] if column is not None and any(column.values.values())]
+
+
+def _shared(columns: Sequence[_Column]) -> Sequence[_Column]:
+    """Return the columns that several groups have. If there are none, return all columns."""
+    return [column for column in columns if len(column.values) > 1] or columns
 
 
 def _is_headline(view: View, member: Member) -> bool:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pages import compared, declare, drawn, entry, report, sentences, write_log
+from pages import compared, declare, drawn, entry, report, sentences, titles, write_log
 
 from lightning_ssl_geometry.quantity import Chart
 
@@ -53,6 +53,36 @@ def test_a_sentence_that_differs_between_stages_names_them_and_a_shared_one_stan
     text = report(run).text
     assert "train: 126 negatives. val, probe: 125 negatives. Compare none other." in text
     assert text.count("Compare none other") == 1
+
+
+def write_monitors(folder, **negatives):
+    """Two monitors, whose numbers of negatives by stage are given."""
+    columns, about = {}, {}
+    for monitor, held in negatives.items():
+        for stage, count in held.items():
+            name = f"{stage}__{monitor}/bound"
+            columns |= {f"{name}_loss": [3, 2], f"{name}_upper": [4, 3], f"{name}_negatives": [count, count]}
+            about |= {f"{stage}__{monitor}/{base}": each for base, each in ABOUT.items()}
+    write_log(folder, **columns)
+    return declare(folder, **about)
+
+
+def test_monitors_with_other_numbers_of_negatives_have_figures_of_their_own(tmp_path):
+    run = write_monitors(tmp_path, teacher={"train": 126, "probe": 126}, student={"train": 62, "probe": 126})
+    page = report(run)
+    found = ["Loss and bound (teacher)", "Loss and bound (student), train", "Loss and bound (student), probe"]
+    assert titles(page.source) == found
+    assert "train:" not in page.text
+
+
+def test_monitors_with_equal_numbers_of_negatives_share_figures(tmp_path):
+    run = write_monitors(tmp_path, teacher={"train": 126, "probe": 62}, student={"train": 126, "probe": 62})
+    assert titles(report(run).source) == ["Loss and bound, train", "Loss and bound, probe"]
+
+
+def test_a_sentence_that_holds_for_one_monitor_names_it(tmp_path):
+    run = write_monitors(tmp_path, teacher={"train": 126, "val": 126}, student={"train": 125, "val": 125})
+    assert "teacher: 126 negatives. student: 125 negatives." in report(run).text
 
 
 def test_groups_have_chance_in_the_figure_of_each_accuracy(tmp_path):

@@ -206,7 +206,7 @@ def test_nan_is_a_gap_with_a_cross_and_lines_on_top_of_each_other_are_said_so(tm
     assert next(line for line in axes.lines if line.get_marker() == "x").get_xdata().tolist() == [2]
     assert "Crosses: a run had no finite number there." in said
     assert "a (one): val_loss is not a finite number in 1 of 3 rows" in comparison(tmp_path, a=[*runs.values()]).text
-    assert "Identical lines: a and b." in loss(a=[runs["two"]], b=[runs["two"]])[1]
+    assert "Identical lines: a = b." in loss(a=[runs["two"]], b=[runs["two"]])[1]
 
 
 # --- which runs and times are joined

@@ -1,7 +1,6 @@
 """Within a section of a page, titles tell figures apart, a text stands once, and no figure is lost in an empty row."""
 
 import re
-from html import unescape
 
 import numpy as np
 import pytest
@@ -11,8 +10,10 @@ from pages import (
     declare,
     drawn,
     entry,
+    plain,
     report,
     texts,
+    titles,
     write_array,
     write_info,
     write_log,
@@ -25,16 +26,8 @@ from lightning_ssl_geometry.report.layout import in_rows
 STAGES = ("train", "val", "probe")
 
 
-def plain(html):
-    return " ".join(unescape(re.sub(r"<[^>]*>", "", html)).split())
-
-
 def sections(page):
     return [part.partition("</section>")[0] for part in page.source.split("<section")[1:]]
-
-
-def titles(section):
-    return [plain(each) for each in re.findall(r'<div class="head"><h3>(.*?)</h3>', section)]
 
 
 def captions(section):
@@ -98,7 +91,7 @@ def test_a_remark_on_two_figures_stands_at_the_first(tmp_path):
     declare(tmp_path, train__s=entry("S", **about), val__s=entry("S", **about))
     text = " ".join(report(tmp_path).text.split())
     assert text.count("(below 10⁻⁸ of the largest), and not drawn.") == 1
-    assert "Explained at S, train. The last paragraph there holds here, too." in text
+    assert "Explained, with a remark, at S, train." in text
 
 
 def test_layers_that_are_places_in_a_list_are_counted(tmp_path):
@@ -109,6 +102,15 @@ def test_layers_that_are_places_in_a_list_are_counted(tmp_path):
     assert "Rank (3rd layer, layers.10)" in page.text
     labels = re.findall(r"<text[^>]*>(\dst|\dnd|\drd)( layer \d)", page.source)
     assert sorted(map("".join, labels)) == ["1st layer 2", "2nd layer 3", "3rd layer 4"]
+
+
+def test_entries_of_two_monitors_name_their_monitor(tmp_path):
+    picture = Picture("components", names=("first", "second"))
+    for monitor in ("teacher", "student"):
+        write_array(tmp_path, f"val/{monitor}/s", [1, 2], [3, 4])
+    declare(tmp_path, **{f"val__{monitor}/s": entry("S", picture=picture) for monitor in ("teacher", "student")})
+    said = [each for axes in drawn(tmp_path).values() for each in texts(axes)]
+    assert [each for each in said if each.startswith("first")] == ["first, teacher: 3", "first, student: 3"]
 
 
 def test_layers_with_a_number_as_name_are_called_modules(tmp_path):

@@ -112,7 +112,7 @@ def test_quantities_have_colours_and_data_have_dashes(drawn, page):
     assert [line.get_linestyle() for line in lines(drawn["rank"])] == ["-", "--"]
     assert {"h 12", "z 4"} <= set(texts(drawn["rank"]))
     assert drawn["rank"].get_ylim()[0] == 0  # a full scale
-    assert "Identical lines: train and val." in page.text
+    assert "Identical lines: train = val." in page.text
     assert np.allclose(lines(drawn["probe"])[0].get_ydata(), 100 * (0.5 + 0.4 * np.arange(1, 7) / 6))
     assert "train, val 90.0%" in texts(drawn["probe"])
     assert "Loss over training: train from 4.83 to 4; val from 5.33 to 4.50." in page.values("aria-label")

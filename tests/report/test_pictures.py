@@ -43,7 +43,7 @@ def test_a_value_of_a_spectrum_that_is_not_finite_has_a_cross_and_one_that_stood
     assert [each.tolist() for each in crosses] == [[2]] * 3
     text = report(tmp_path).text
     assert "1 of 3 values are 0 up to rounding" in text
-    assert "Identical lines: after 1 epoch and after 2 epochs." in text
+    assert "Identical lines: after 1 epoch = after 2 epochs." in text
 
 
 def test_a_histogram_has_its_bins_over_its_bounds(tmp_path):

@@ -48,6 +48,20 @@ def test_headline_numbers_of_each_group_with_the_best_in_bold(tmp_path):
     assert "No mean is bold" in table.remark
 
 
+def test_a_number_that_only_one_group_has_is_in_no_column(tmp_path):
+    folders = {}
+    for name in ("a", "b", "c"):
+        write_log(tmp_path / name, val__acc=[0.1, 0.9], **{f"val__of_{name}": [1.0, 2.0]})
+        own = entry(f"Of {name}", of=name, headline=True)
+        folders[name] = [declare(tmp_path / name, val__acc=ACCURACY, **{f"val__of_{name}": own})]
+    table = standings_table(View(tuple(read_groups(folders))))
+    assert table.header == ["", "Runs", "Accuracy, val"]
+    assert "Numbers that only one group has stand in the table of all values below." in table.remark
+    alone = standings_table(View(tuple(read_groups({"a": folders["a"]}))))
+    assert alone.header == ["", "Runs", "Accuracy, val", "Of a, val"]
+    assert "only one group" not in alone.remark
+
+
 def test_values_that_are_shown_alike_are_both_best_and_a_group_without_a_value_makes_none_best(tmp_path):
     held = (("a", 0.9), ("b", 0.90001), ("worse", 0.8))
     folders = {name: [write_run(tmp_path / name, value, 1.0)] for name, value in held}
