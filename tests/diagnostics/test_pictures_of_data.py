@@ -1,7 +1,6 @@
 """Pictures of the data: pairs of views, nearest neighbours, a map in two dimensions, and accuracy by class."""
 
 import copy
-import importlib.util
 import inspect
 from itertools import product
 
@@ -184,11 +183,12 @@ def test_the_map_keeps_its_signs_and_does_not_depend_on_the_process():
     close(metric.compute()["coordinates"], -mirrored.compute()["coordinates"])
 
 
-def test_tsne_keeps_classes_that_lie_apart_together_and_changes_no_random_state():
+@pytest.mark.parametrize("method", ["tsne", "umap"])
+def test_tsne_and_umap_keep_classes_that_lie_apart_together_and_change_no_random_state(method):
     given = data()
     given["h_image"] = given["h_image"] + 20 * torch.eye(D, dtype=torch.float64)[given["label"]]
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    once, twice = (fed(RepresentationMap("tsne"), [torch.arange(N)], given).compute() for _ in range(2))
+    once, twice = (fed(RepresentationMap(method), [torch.arange(N)], given).compute() for _ in range(2))
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
     close(once, twice)
@@ -197,8 +197,8 @@ def test_tsne_keeps_classes_that_lie_apart_together_and_changes_no_random_state(
     assert "share" not in once
 
 
-@pytest.mark.skipif(importlib.util.find_spec("umap") is not None, reason="umap-learn is installed")
-def test_umap_that_is_not_installed_is_named_at_once():
+def test_umap_that_is_not_installed_is_named_at_once(monkeypatch):
+    monkeypatch.setattr("lightning_ssl_geometry.diagnostics.representation_map.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r"`method`='umap' needs umap-learn.*pip install umap-learn"):
         RepresentationMap("umap")
 
