@@ -4,8 +4,9 @@ from pathlib import Path
 
 import nox
 
-# Not among the sessions of `nox` alone: `lowest` (a second torch: some 3 GB to download, 6 GB on disk, 4 minutes on 2
-# cores), to be run before a release and when a requirement changes; `audit`, which asks a service in the network.
+# Not among the sessions of `nox` alone, to be run before a release and when a requirement changes: `lowest` (a second
+# torch: some 3 GB to download, 6 GB on disk), `pythons`, and `audit`, which asks a service in the network. `faults` and
+# others with a page in tests/README.md take long.
 nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["lint", "tests", "processors", "escnn", "hosts", "docs", "package"]
 nox.needs_version = ">=2025.2"
@@ -93,18 +94,27 @@ def hosts(session):
     session.run("pytest", "tests/attach/test_stable_pretraining.py", env={"OMP_WAIT_POLICY": "passive"})
 
 
+# What `lowest` and `pythons` test: all but the long trainings and the peers.
+WITHOUT_PEERS = [
+    f"tests/{name}" for name in ("functional", "losses", "nn", "views", "data", "methods", "diagnostics", "diagnose")
+] + [f"tests/test_{name}.py" for name in ("cli", "cli_errors", "hostile_checkpoints", "losses", "contract", "resume")]
+
+
 @nox.session(python="3.11")
 def lowest(session):
     """Every direct dependency at the floor that pyproject.toml claims, on the oldest Python."""
     session.install("--resolution", "lowest-direct", "-e", ".", *groups("test"))
     session.run("python", "tests/installed_floors.py")
-    folders = [
-        f"tests/{name}" for name in ("functional", "losses", "nn", "views", "methods", "diagnostics", "diagnose")
-    ]
-    files = [f"tests/test_{name}.py" for name in ("cli", "hostile_checkpoints", "losses", "contract")]
     # Old releases warn about new releases of their own requirements.
     ignored = [f"-Wignore::{name}Warning" for name in ("Deprecation", "PendingDeprecation", "Future")]
-    session.run("pytest", *ignored, *(session.posargs or [*folders, *files]), env={"OMP_WAIT_POLICY": "passive"})
+    session.run("pytest", *SIDE_BY_SIDE, *ignored, *(session.posargs or WITHOUT_PEERS), env=THREADS)
+
+
+@nox.session(python=["3.12", "3.13"])
+def pythons(session):
+    """The newest dependencies on each further Python that pyproject.toml names; `tests` has the one that runs nox."""
+    session.install("-e", ".", *groups("test"))
+    session.run("pytest", *SIDE_BY_SIDE, *(session.posargs or WITHOUT_PEERS), env=THREADS)
 
 
 @nox.session

@@ -1,6 +1,8 @@
 """The metadata of the archives and the installation guide; `nox -s package` builds and installs the archives."""
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import lightning_ssl_geometry
 from lightning_ssl_geometry.papers import CALDER_LEE, COSENTINO, CRL_TAC, KELLER, RUSAK
 
 ROOT = Path(__file__).parents[1]
+# What the package imports without requiring it, and who brings it.
+BROUGHT = {"PIL": "torchvision", "huggingface_hub": "timm", "safetensors": "timm", "pandas": "the user of to_frame()"}
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -50,6 +54,26 @@ def test_the_docs_name_the_floors():
     text = " ".join((ROOT / "docs" / "install.md").read_text().split("## The oldest versions")[1].split())
     assert f"on Python 3.11: {', '.join(f'{name} {floor}' for name, floor in floors().items())}." in text
     assert len(floors()) == len(PYPROJECT["project"]["dependencies"])
+
+
+def test_the_docs_say_what_each_requirement_costs():
+    table = (ROOT / "docs" / "install.md").read_text().split("## What each requirement costs")[1].split("## ")[0]
+    named = {name.strip("` ") for row in re.findall(r"^\| ([^|]*) \| [\d,]+ \|", table, re.MULTILINE)
+             for name in row.removeprefix("extra ").split(" and ")}  # fmt: skip
+    assert named == {*floors(), *PYPROJECT["project"]["optional-dependencies"]} - {"escnn"}
+
+
+def test_every_import_is_a_requirement_and_every_requirement_is_imported():
+    sources = (path.read_text() for path in (ROOT / "lightning_ssl_geometry").rglob("*.py"))
+    imports = [node for source in sources for node in ast.walk(ast.parse(source))]
+    found = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
+    found |= {node.module for node in imports if isinstance(node, ast.ImportFrom) and not node.level}
+    named = {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"lightning_ssl_geometry"}
+    known = {"scikit-learn": "sklearn", "pyyaml": "yaml", "umap-learn": "umap", "lie-learn": "lie_learn"}
+    extras = [each for needed in PYPROJECT["project"]["optional-dependencies"].values() for each in needed]
+    optional = {known.get(name, name) for name in (re.match(r"[\w-]+", each)[0] for each in extras)}
+    required = {known.get(name, name) for name in floors()}
+    assert named - BROUGHT.keys() - (optional - required) == required
 
 
 def test_the_floor_of_lightning_is_past_its_advisories():
