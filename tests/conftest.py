@@ -1,4 +1,4 @@
-"""Fixtures for all tests: the real data's folder, and one pair of gloo processes per test run."""
+"""Fixtures for all tests: the real data's folder, and gloo processes that stay for the test run."""
 
 import os
 import pickle
@@ -41,15 +41,15 @@ def real_data() -> Path:
     return Path(folder)
 
 
-class TwoProcesses:
-    """Call a module-level `function(rank, *args)` in both processes and return [result of rank 0, result of rank 1]."""
+class Processes:
+    """Call a module-level `function(rank, *args)` in all processes and return [result of rank 0, ...]."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int = 2) -> None:
         self.listener = Listener(str(folder / "socket"), family="AF_UNIX")
         command = [sys.executable, str(Path(__file__).with_name("ranks.py"))]
-        self.process = subprocess.Popen([*command, str(folder / "socket"), str(folder / "store")])
+        self.process = subprocess.Popen([*command, str(folder / "socket"), str(folder / "store"), str(count)])
         self.listener._listener._socket.settimeout(300)  # a process that dies at its start must not be waited for
-        connections = [self.listener.accept() for _ in range(2)]
+        connections = [self.listener.accept() for _ in range(count)]
         ranks = sorted(((*c.recv(), c) for c in connections), key=lambda rank: rank[0])
         self.pids = [pid for _, pid, _ in ranks]
         self.connections = [connection for *_, connection in ranks]
@@ -79,6 +79,16 @@ class TwoProcesses:
 @pytest.fixture(scope="session")
 def two_processes(tmp_path_factory):
     """A pair of persistent gloo processes, started once per test run."""
-    pair = TwoProcesses(tmp_path_factory.mktemp("ranks"))
-    yield pair
-    pair.stop()
+    yield from _processes(tmp_path_factory, 2)
+
+
+@pytest.fixture(scope="session")
+def four_processes(tmp_path_factory):
+    """Four persistent gloo processes, started once per test run."""
+    yield from _processes(tmp_path_factory, 4)
+
+
+def _processes(tmp_path_factory, count):
+    started = Processes(tmp_path_factory.mktemp("ranks"), count)
+    yield started
+    started.stop()

@@ -1,6 +1,6 @@
-"""The process pair behind the fixture `two_processes`: python ranks.py ADDRESS STORE.
+"""The processes behind the fixtures `two_processes` and `four_processes`: python ranks.py ADDRESS STORE COUNT.
 
-The process imports what the tests need, and then forks: two imports would take most of the time. Each rank runs the
+The process imports what the tests need, and then forks: several imports would take most of the time. Each rank runs the
 functions it is sent, one after the other, in one gloo process group, and sends back what they return or the traceback
 they raise. It ends by `os._exit`: torch may abort at a normal exit after gloo work.
 """
@@ -37,10 +37,10 @@ def mean_gradients(module: nn.Module, processes: int) -> dict[str, Tensor]:
     return gradients
 
 
-def main(rank: int, address: str, store: str) -> None:
-    os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE="2")  # what Lightning reads
+def main(rank: int, address: str, store: str, count: int) -> None:
+    os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE=str(count))  # what Lightning reads
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
     with Client(address) as connection:
         connection.send((rank, os.getpid()))
         while (task := connection.recv_bytes()) != b"stop":
@@ -53,5 +53,7 @@ def main(rank: int, address: str, store: str) -> None:
 
 
 if __name__ == "__main__":
-    main(0 if os.fork() else 1, *sys.argv[1:])
+    *names, processes = sys.argv[1:]
+    place = next((rank for rank in range(1, int(processes)) if not os.fork()), 0)
+    main(place, *names, int(processes))
     os._exit(0)
