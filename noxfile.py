@@ -29,7 +29,8 @@ COMPUTING = [
 # Processes side by side, each with one thread: on 2 cores, this is faster than one process with two threads. OpenMP's
 # threads sleep, not spin, while they wait: some tests have processes of their own.
 SIDE_BY_SIDE = ["-n", "logical", "--maxprocesses", "4", "--dist", "worksteal"]
-THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+# Compiled files: some tests start interpreters, each of which would compile torch and lightning again.
+THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONDONTWRITEBYTECODE": None}
 
 
 def groups(*names):

@@ -2,10 +2,10 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 import yaml
@@ -347,15 +347,13 @@ def test_a_bug_keeps_its_traceback(tmp_path):
 
 
 def test_a_traceback_can_be_asked_for(tmp_path):
-    command = [sys.executable, "-W", "ignore", "-m", "lightning_ssl_geometry", "fit", "--config", str(SMOKE)]
-    bad = ["--model.init_args.loss.init_args.temperature", "-1"]
+    bad = ["fit", "--config", str(SMOKE), "--model.init_args.loss.init_args.temperature", "-1"]
     for debug, ending in {"false": 2, "true": 1}.items():
-        environment = os.environ | {"JSONARGPARSE_DEBUG": debug}
-        ended = subprocess.run([*command, *bad], env=environment, capture_output=True, text=True, cwd=tmp_path)
+        ended = forked.run([*forked.COMMAND, *bad], tmp_path, os.environ | {"JSONARGPARSE_DEBUG": debug})
         assert ended.returncode == ending, ended.stderr
         assert ("Traceback" in ended.stderr) == (debug == "true")
         assert "Expected `temperature` > 0 and finite, but got -1.0." in ended.stderr
-    assert "JSONARGPARSE_DEBUG" in subprocess.run([*command[:-3], "--help"], capture_output=True, text=True).stdout
+    assert "JSONARGPARSE_DEBUG" in forked.run([*forked.COMMAND, "--help"]).stdout
 
 
 def test_a_message_of_the_parser_is_the_end_of_its_tree():

@@ -1,10 +1,10 @@
 """Every YAML under examples/ is run, or at least takes a step on made-up data of the right shape."""
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pandas as pd
 import pytest
 import torch
@@ -62,18 +62,16 @@ def test_another_method_in_simclrs_place_fits(method, tmp_path):
     assert evaluation.groupby("features").size().to_dict() == {"pixels": 2, "frozen": 2, "trained": 2}
 
 
-def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path):
-    recipe = EXAMPLES / "geometry_of_contrastive_learning"
-    command = [sys.executable, str(recipe / "reproduce.py"), "--size", "smoke", "--seeds", "0", "--jobs", "2"]
-    done = subprocess.run([*command, "--output", str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, capsys, make):
+    make(script("geometry_of_contrastive_learning"), "--size", "smoke", "--seeds", "0", "--output", str(tmp_path))
     output = tmp_path / "strengths"
     figures = {path.name.split("_")[1] for path in output.glob("figure_*.png")}
     assert figures == {"1", "3", "4", "5", "6", "7", "9", "10"}
-    assert "L <= L_upper at 9 of 9 readouts" in done.stdout
+    assert "L <= L_upper at 9 of 9 readouts" in capsys.readouterr().out
     assert (output / "comparison.html").stat().st_size > 10_000
     found = pd.read_csv(output / "results.csv").set_index(["group", "seed", "name"])["last"]
-    published = pd.read_csv(recipe / "results" / "smoke.csv").set_index(["group", "seed", "name"])["last"]
+    results = EXAMPLES / "geometry_of_contrastive_learning" / "results"
+    published = pd.read_csv(results / "smoke.csv").set_index(["group", "seed", "name"])["last"]
     assert set(found.index) == set(published.index)
     steady = [row for row in published.index if row[2].startswith(("probe/bound", "probe/unexplained", "train/loss"))]
     assert len(steady) >= 15
@@ -82,9 +80,10 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path):
 
 @pytest.fixture
 def make(monkeypatch):
-    """Run a recipe's reproduce.py with a command line."""
+    """Run a recipe's reproduce.py with a command line; its fits are forked."""
 
     def make(recipe, *words):
+        monkeypatch.setattr(sys.modules["recipe"].subprocess, "run", forked.run_into_a_file)
         monkeypatch.setattr(sys, "argv", ["reproduce.py", *words])
         recipe.main()
 

@@ -5,11 +5,11 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
 
+import forked
 import killed
 import lightning as L
 import numpy as np
@@ -408,12 +408,13 @@ def test_no_last_checkpoint(tmp_path):
 
 
 def killed_at_its_first_checkpoint(command, folder):
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = forked.start(command, folder)
     deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and process.poll() is None and not list(folder.rglob("last.ckpt")):
+    while time.monotonic() < deadline and process.is_alive() and not list(folder.rglob("last.ckpt")):
         time.sleep(0.02)
     process.kill()
-    return process.wait()
+    process.join()
+    return process.exitcode
 
 
 def test_the_three_commands_of_the_documentation(tmp_path):
@@ -421,12 +422,9 @@ def test_the_three_commands_of_the_documentation(tmp_path):
     lines = "\n".join(blocks((ROOT / "docs" / "resume.md").read_text(), "sh")).splitlines()
     fit, resume, report = (shlex.split(line) for line in lines[:3])
     assert fit[0] == resume[0] == report[0] == "ssl-geometry"
-    start = [sys.executable, "-m", "lightning_ssl_geometry"]
-    assert killed_at_its_first_checkpoint([*start, *fit[1:]], tmp_path) == -signal.SIGKILL
+    assert killed_at_its_first_checkpoint([*forked.COMMAND, *fit[1:]], tmp_path) == -signal.SIGKILL
     for words in (resume, report):
-        done = subprocess.run(
-            [*start, *words[1:]], cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"}
-        )
+        done = forked.run([*forked.COMMAND, *words[1:]], tmp_path, os.environ | {"COLUMNS": "200"})
         assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "simclr_smoke"
     run = read_run(folder)

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,6 +31,8 @@ def recipe():
 
 @pytest.fixture
 def give(recipe, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys.modules["flows"], "get_context", lambda _: forked.SERVER)
+
     def give(what, *words):
         monkeypatch.setattr(sys, "argv", ["reproduce.py", what, "--output", str(tmp_path), *words])
         recipe.main()
