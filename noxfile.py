@@ -80,6 +80,13 @@ def faults(session):
 
 
 @nox.session
+def fuzz(session):
+    """Generated bad input. FUZZ_COUNT: cases of each config (20); FUZZ_SEED: other cases. See tests/README.md."""
+    session.install("-e", ".", *groups("test"))
+    session.run("pytest", "tests/fuzz", *session.posargs, env=THREADS)
+
+
+@nox.session
 def escnn(session):
     """The extra `escnn`, in an environment of its own: it holds numpy below 2."""
     session.install("-e", ".[escnn]", *groups("test"))

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lightning_ssl_geometry.cli_errors.building import BAD_VALUES, culprit, explained, optimizer_error
+from lightning_ssl_geometry.cli_errors.files import of_file
 from lightning_ssl_geometry.cli_errors.keys import misspelt, of_parser
 from lightning_ssl_geometry.cli_errors.memory import within_memory
 from lightning_ssl_geometry.cli_errors.running import at_key, in_users_code
@@ -55,6 +56,8 @@ class GeometryCLI(LightningCLI):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         given = kwargs.get("args")
         _Parser.given = [str(each) for each in (sys.argv[1:] if given is None else given)]
+        for said in filter(None, map(of_file, _files(_Parser.given))):
+            end(said)
         super().__init__(*args, **{"parser_class": _Parser} | kwargs)
 
     def instantiate_classes(self) -> None:
@@ -164,11 +167,14 @@ def _options(parser: ArgumentParser, given: list[str]) -> list[str]:
     return [option for each in parsers for option in each._option_string_actions if option.startswith("--")]
 
 
-def _read(arguments: list[str]) -> dict[str, dict[str, Any]]:
+def _files(arguments: list[str]) -> list[str]:
     names = [value for flag, value in pairwise(arguments) if flag in ("-c", "--config")]
-    names += [each.partition("=")[2] for each in arguments if str(each).startswith("--config=")]
+    return names + [each.partition("=")[2] for each in arguments if each.startswith("--config=")]
+
+
+def _read(arguments: list[str]) -> dict[str, dict[str, Any]]:
     held = {}
-    for name in names:
+    for name in _files(arguments):
         try:
             held[name] = yaml.safe_load(Path(name).read_text())
         except (OSError, ValueError, yaml.YAMLError):

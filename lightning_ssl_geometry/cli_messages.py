@@ -25,8 +25,9 @@ def one_line(text: str, limit: int = 600) -> str:
 
 
 def end(message: str) -> NoReturn:
-    """Print one line about an error, and exit with status 2."""
-    sys.stderr.write(f"ssl-geometry: error: {message}\n")
+    """Print one line about an error, and exit with status 2. Control characters are escaped."""
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in message)
+    sys.stderr.write(f"ssl-geometry: error: {shown}\n")
     sys.exit(2)
 
 
@@ -71,7 +72,8 @@ def of_arguments(said: str, command: str, options: Iterable[str]) -> str:
     Expected arguments of `a b`, but got --al x. Did you mean `--all`? See `a b --help`.
     """
     unknown = re.search(r"unrecognized arguments: (.*)", one_line(said))
-    if lacking := re.search(r"required: (\w+\.\w+(?:, \w+\.\w+)*)$", one_line(said)):  # of Lightning's commands
+    ours = r"(?:model|data|\w+\.\w+)"  # of Lightning's commands
+    if lacking := re.search(rf"required: ({ours}(?:, {ours})*)$", one_line(said)):
         keys = " and ".join(f"`{each.rpartition('.')[2]}`" for each in lacking[1].split(", "))
         said = f"Expected {keys}, but got none: pass a file with --config FILE. `ssl-geometry init` copies such files."
     elif unknown:

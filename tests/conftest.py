@@ -21,8 +21,9 @@ settings.load_profile("few")
 
 
 def pytest_ignore_collect(collection_path, config):
-    """The hostile scenarios run alone: `pytest tests/faults`."""
-    if collection_path.name == "faults" and not any("faults" in str(word) for word in config.invocation_params.args):
+    """The hostile scenarios run alone: `pytest tests/faults` and `pytest tests/fuzz`."""
+    given = [str(word) for word in config.invocation_params.args]
+    if collection_path.name in ("faults", "fuzz") and not any(collection_path.name in word for word in given):
         return True
     return None
 

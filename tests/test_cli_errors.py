@@ -385,3 +385,43 @@ def test_tensors_larger_than_the_memory_are_refused():
         limit.limit = 2**20
         with pytest.raises(ValueError, match=r"fit into 0 GiB of memory, but got one of shape \(1000, 1000\)"):
             nn.Linear(1000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    {
+        b"seed_everything: 0\n\tmodel: 1\n": r", line 2, column 1: Expected a YAML file, but found character",
+        b"seed_everything: 0\ntrainer: [1\n": r", line 3, column 1: Expected a YAML file, but expected ','",
+        b"seed_everything: *a\n": r", line 1, column 18: Expected a YAML file, but found undefined alias",
+        b"a: 1\n---\nb: 2\n": ", line 2, column 1: Expected a YAML file, but found another document",
+        b"hello": ": Expected a mapping with keys such as `model` and `data`, but got `hello`.",
+        b"- a\n": ": Expected a mapping with keys such as `model` and `data`, but got a list.",
+        b"a: 1\nb: {c: 1}\na: 2\n": ", line 3: Expected each key once, but `a` is also in line 1.",
+        b"a: \xff": ": Expected a text file in UTF-8, but byte 3 is none of it.",
+        b"a: \x07": ": Expected a YAML file, but ",
+        b"a: " + b"[" * 10**4: ": Expected a YAML file, but its values are nested too deeply.",
+        b"a: &a [*a]\n": ": Expected at most 100000 values, but its aliases stand for more.",
+        b"a: 2001-99-99\n": ": Expected a YAML file, but month must be in 1..12",
+        b"a: !!python/name:os.system x\n": ", line 1, column 4: Expected a YAML file, but could not determine",
+        b"# nothing\n": ": Expected a mapping with keys such as `model` and `data`, but got no values.",
+        b"model:\n": ": Expected a mapping with keys such as `model` and `data`, but got no values.",
+    }.items(),
+)
+def test_a_config_that_is_no_yaml(tmp_path, capsys, content, line):
+    (tmp_path / "x.yaml").write_bytes(content)
+    found = said(capsys, tmp_path, "--config", str(tmp_path / "x.yaml"))
+    assert found.startswith(str(tmp_path / "x.yaml"))
+    assert re.match(line, found.removeprefix(str(tmp_path / "x.yaml"))), found
+
+
+def test_a_config_without_data_is_asked_for_them(tmp_path, capsys):
+    config = yaml.safe_load(SMOKE.read_text())
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump({"model": config["model"]}))
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", f"--config={tmp_path / 'x.yaml'}"])
+    assert "error: Expected `data`, but got none: pass a file with --config FILE." in capsys.readouterr().err
+
+
+def test_control_characters_of_a_setting_are_escaped(tmp_path, capsys):
+    line = said(capsys, tmp_path, "--data.init_args.batch_size", "\u202e\x1b[31mmany")
+    assert r"\u202e\x1b[31mmany" in line
