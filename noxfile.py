@@ -78,6 +78,13 @@ def faults(session):
 
 
 @nox.session
+def mutation(session):
+    """Changes to the package's source that a test has to notice; `-- --changed main` for those of changed lines."""
+    session.install("-e", ".", *groups("test"))
+    session.run("python", "tests/mutation/mutate.py", *session.posargs, env=THREADS)
+
+
+@nox.session
 def escnn(session):
     """The extra `escnn`, in an environment of its own: it holds numpy below 2."""
     session.install("-e", ".[escnn]", *groups("test"))
