@@ -8,7 +8,8 @@ First, every test file of a room runs unchanged, and notes the processor time of
 calls. A mutant then meets the tests that call its function, the cheap ones first: those of the file that mirrors the
 module, its doctests, and then those of the other files of `ROOMS`. A failed test, an error or a test that takes 5 times
 as long (and 10 s more) kills the mutant. Tests of two processes are left out, since the second one has the source as
-it is, and so are tests of more than `--longest` seconds.
+it is, and so are tests of more than `--longest` seconds. Of other files, the cheapest tests run, `--wider` seconds
+in all.
 
     python tests/mutation/mutate.py --rooms losses --share 0.1 --seed 0 --minutes 10
     python tests/mutation/mutate.py --changed main
@@ -36,6 +37,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
+from itertools import accumulate
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -143,6 +145,11 @@ def attacked(mutant: Mutant, stages: list[dict[str, float]], folder: Path) -> No
 
     SourceFileLoader.get_code = get_code
     (folder / "note").write_text("import")
+    try:
+        import_module(name)  # before pytest, which loads a file with doctests from the disk
+    except Exception:
+        (folder / "answer").write_text("killed")
+        return
     for seconds in stages:
         code = run_pytest(Killer(seconds, folder / "note"), sorted({test.split("::")[0] for test in seconds}), folder)
         if code not in (0, 5):
@@ -181,7 +188,7 @@ def test_files(name: str) -> list[Path]:
     return [path] if path.is_file() else sorted(path.rglob("test_*.py"))
 
 
-def chosen(mutant: Mutant, room: str, known: dict[str, dict], longest: float) -> list[dict[str, float]]:
+def chosen(mutant: Mutant, room: str, known: dict[str, dict], longest: float, wider: float) -> list[dict[str, float]]:
     """The tests for a mutant: first the doctests and the file that mirrors the module, then others that reach it."""
     allowed = {mutant.module, *(str(path.relative_to(ROOT)) for each in ROOMS[room] for path in test_files(each))}
     target = f"{mutant.module}:{mutant.scope}" if mutant.scope else f"{mutant.module}:"
@@ -200,7 +207,15 @@ def chosen(mutant: Mutant, room: str, known: dict[str, dict], longest: float) ->
     if not mutant.scope:  # a constant may be imported elsewhere
         every = {t: s for file in allowed & set(known) for t, (s, _) in known[file].items() if s <= longest}
         stages.append({test: s for test, s in every.items() if test not in stages[0] | stages[1]})
-    return [stage for stage in stages if stage]
+    return [stage for stage in (stages[0], *(cheapest(stage, wider) for stage in stages[1:])) if stage]
+
+
+def cheapest(tests: dict[str, float], most: float) -> dict[str, float]:
+    """The cheap tests, so many that all together take at most `most` seconds."""
+    ordered = sorted(tests.items(), key=lambda pair: pair[1])
+    return {
+        test: s for (test, s), total in zip(ordered, accumulate(s for _, s in ordered), strict=True) if total <= most
+    }
 
 
 class Results:
@@ -291,7 +306,7 @@ def attack(todo: list[tuple[str, Mutant]], known: dict, results: Results, option
     while todo or running:
         while todo and len(running) < options.jobs and time.monotonic() - start < 60 * options.minutes:
             room, mutant = todo.pop()
-            stages = chosen(mutant, room, known, options.longest)
+            stages = chosen(mutant, room, known, options.longest, wider=options.wider)
             folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
             child = fork.Process(target=attacked, args=(mutant, stages, Path(folder.name)))
             child.start()
@@ -327,6 +342,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no mutant after this time")
     parser.add_argument("--longest", type=float, default=10.0, help="leave out tests of more seconds")
+    parser.add_argument("--wider", type=float, default=15.0, help="the most seconds of tests in files of other modules")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--report", action="store_true", help="run nothing, show the table")
     options = parser.parse_args(words)

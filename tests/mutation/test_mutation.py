@@ -115,6 +115,11 @@ SIDE = 28
 
 
 def area(side=SIDE):
+    '''Return the area of a square.
+
+    >>> area(2)
+    4
+    '''
     return side * side
 
 
@@ -142,6 +147,7 @@ def tiny(tmp_path, monkeypatch):
     for path, text in (("tiny/shapes/area.py", TINY), ("tests/test_area.py", TESTS)):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --doctest-modules --import-mode=importlib\n")
     settings = {"ROOT": tmp_path, "PACKAGE": "tiny", "ROOMS": {"shapes": ("tests",)}, "IMPORTED": "", "GRACE": 1}
     for name, value in settings.items():
         monkeypatch.setattr(mutate, name, value)

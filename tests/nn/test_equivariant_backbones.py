@@ -10,7 +10,9 @@ from lightning_ssl_geometry.nn import (
     UnstructuredMLP,
     UnstructuredResNet,
 )
-from lightning_ssl_geometry.nn.equivariant import GroupConv2d, LiftingConv2d
+from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis
+from lightning_ssl_geometry.nn.equivariant.groups import check_exact_size, elements
+from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d, LiftingConv2d, PointwiseConv2d
 
 
 @pytest.mark.parametrize(
@@ -166,3 +168,43 @@ def test_a_block_adds_its_input_itself_if_shapes_agree(network, stride, widens):
     z = torch.rand(2, 2, 1, 5, 5) if network is EquivariantResNet else torch.rand(2, 2, 5, 5)
     expected = z if block.shortcut is None else block.shortcut(block.first(z))
     torch.testing.assert_close(block(z), expected)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "sizes"),
+    [(28, 28, "21, 25, 29, 33"), (29, 30, "25, 29, 33, 37"), (30, 29, "25, 29, 33, 37"), (6, 6, "5, 9, 13")],
+)
+def test_sizes_with_exact_quarter_turns_are_named(height, width, sizes):
+    with pytest.warns(UserWarning, match=f"Images of {height} x {width} pixels .* such as {sizes}: see"):
+        check_exact_size(height, width, 4)
+
+
+@pytest.mark.parametrize("network", [EquivariantCNN, EquivariantResNet])
+def test_a_network_looks_at_height_and_width(network):
+    settings = {"blocks": 1} if network is EquivariantResNet else {"in_channels": 3}
+    built = network(width=1, group="rotation", **settings).eval()
+    for height, width in ((13, 14), (14, 13)):
+        with pytest.warns(UserWarning, match=f"Images of {height} x {width} pixels"):
+            built(torch.rand(1, 3, height, width))
+    built(torch.rand(1, 3, 13, 17))
+
+
+def test_a_group_without_scales_has_scale_1():
+    assert [elements(group) for group in ("translation", "rotation")] == [((1.0,), 1), ((1.0,), 4)]
+
+
+def test_filters_have_scale_1_and_pointwise_layers_stride_1_by_default():
+    assert LiftingConv2d(1, 1, 7, 3).scales == GroupConv2d(1, 1, 7, 3).scales == (1.0,)
+    (basis,), (of_scale_1,) = hermite_gaussian_basis(7, 3), hermite_gaussian_basis(7, 3, (1.0,))
+    assert torch.equal(basis, of_scale_1)
+    assert PointwiseConv2d(2, 3)(torch.rand(1, 2, 1, 5, 5)).shape == (1, 3, 1, 5, 5)
+
+
+def test_the_smallest_kernel_with_two_pixels_is_named():
+    # The width at scale 1 is k / 3.2, odd and rounded down: 1 pixel up to k = 6, and 3 from k = 7 on.
+    with pytest.raises(ValueError, match="Expected `kernel_size` >= 7 for `effective_size` > 1, but got 5"):
+        hermite_gaussian_basis(5, 2, (1.0, 3.2))
+
+
+def test_the_mlp_needs_one_input_and_one_position_only():
+    assert UnstructuredMLP(1, width=128, side=1).eval()(torch.rand(2, 1, 1, 1)).shape == (2, 128, 1, 1, 1)
