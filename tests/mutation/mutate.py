@@ -1,8 +1,8 @@
 """Change one thing in the package's source, run the tests that reach it, and note whether one of them fails.
 
-mutmut and cosmic-ray start a new Python for every mutant, or write the mutant into the working tree. Importing torch
-and lightning takes longer (8 s and more) than the tests that a mutant needs, so this tool imports them once: each
-mutant runs in a forked child that loads the changed source in place of the file, which stays as it is.
+mutmut and cosmic-ray are the known tools for this; neither was measured here. This tool exists because importing torch
+and lightning takes longer (8 s and more) than the tests that a mutant needs, so they are imported once: each mutant
+runs in a forked child that loads the changed source in place of the file, which stays as it is.
 
 First, every test file of a room runs unchanged, and notes the processor time of each test and the functions that it
 calls. A mutant then meets the tests that call its function, the cheap ones first: those of the file that mirrors the
