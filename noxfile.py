@@ -87,19 +87,33 @@ def fuzz(session):
 
 
 @nox.session
+def long(session):
+    """Trainings that take minutes: four processes, 200 steps in each precision. See tests/README.md."""
+    session.install("-e", ".", *groups("test"))
+    session.run("pytest", *SIDE_BY_SIDE, "tests/long", *session.posargs, env=THREADS)
+
+
+@nox.session
+def mutation(session):
+    """Changes to the package's source that a test has to notice; `-- --changed main` for those of changed lines."""
+    session.install("-e", ".", *groups("test"))
+    session.run("python", "tests/mutation/mutate.py", *session.posargs, env=THREADS)
+
+
+@nox.session
 def escnn(session):
     """The extra `escnn`, in an environment of its own: it holds numpy below 2."""
     session.install("-e", ".[escnn]", *groups("test"))
     session.run("python", "-c", "import escnn.nn, lightning_ssl_geometry")
-    session.run("pytest", "tests/escnn", env={"OMP_WAIT_POLICY": "passive"})
-    session.run("pytest", "tests/test_examples.py", "-k", "escnn", env={"OMP_WAIT_POLICY": "passive"})
+    session.run("pytest", "tests/escnn", env=THREADS)
+    session.run("pytest", "tests/test_examples.py", "-k", "escnn", env=THREADS)
 
 
 @nox.session
 def hosts(session):
     """stable-pretraining, which adds callbacks to every Trainer once it is installed, in its own environment."""
     session.install("-e", ".", *groups("test"), "stable-pretraining>=0.1.8")
-    session.run("pytest", "tests/attach/test_stable_pretraining.py", env={"OMP_WAIT_POLICY": "passive"})
+    session.run("pytest", "tests/attach/test_stable_pretraining.py", env=THREADS)
 
 
 # What `lowest` and `pythons` test: all but the long trainings and the peers.

@@ -21,9 +21,9 @@ settings.load_profile("few")
 
 
 def pytest_ignore_collect(collection_path, config):
-    """The hostile scenarios run alone: `pytest tests/faults` and `pytest tests/fuzz`."""
+    """What takes long runs alone: `pytest tests/faults`, `pytest tests/fuzz`, `pytest tests/long`."""
     given = [str(word) for word in config.invocation_params.args]
-    if collection_path.name in ("faults", "fuzz") and not any(collection_path.name in word for word in given):
+    if collection_path.name in ("faults", "fuzz", "long") and not any(collection_path.name in word for word in given):
         return True
     return None
 

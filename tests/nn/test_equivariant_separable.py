@@ -131,3 +131,16 @@ def test_single_precision_agrees_with_the_convolution(padding_mode, rotations, r
         found.append(conv(z))
     product, convolution = found
     assert (product - convolution).norm() < 1e-5 * convolution.norm()  # measured: 1e-6
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "out_size", "expected"),
+    [
+        # 49 x 64 x 128 = 401408 multiplications per pixel of a convolution, and 86400 + 91008 of the products
+        ((64, 128), [15, 15], [1, 1], True),
+        # 49 x 32 x 29 = 45472, and 146334 + 23490
+        ((1, 32), [29, 29], [1, 29], False),
+    ],
+)
+def test_what_pays_depends_on_both_sides_of_the_output(channels, size, out_size, expected):
+    assert pays(*channels, 3, 7, size, out_size) == expected

@@ -1,0 +1,42 @@
+"""What a rank does with the rows of another, with the collective operation replaced; test_losses.py has two ranks."""
+
+import pytest
+import torch
+
+from lightning_ssl_geometry.losses import BYOLLoss, byol, gather
+from lightning_ssl_geometry.losses.gather import gather_views
+
+
+@pytest.fixture
+def another_rank(monkeypatch):
+    """Let there be a second rank with the views that are passed."""
+
+    def with_views(z1, z2):
+        other = torch.cat((z1, z2), dim=1)
+        monkeypatch.setattr(gather, "world_size", lambda: 2)
+        monkeypatch.setattr(gather, "gather", lambda own: torch.cat((own, other)))
+
+    return with_views
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_each_view_gets_the_rows_of_its_own_view(another_rank, n):
+    (a1, a2), (b1, b2) = ([torch.rand(rows, 4) for _ in range(2)] for rows in (n, 2))
+    another_rank(b1, b2)
+    z1, z2 = gather_views(a1, a2)
+    assert torch.equal(z1, torch.cat((a1, b1)))
+    assert torch.equal(z2, torch.cat((a2, b2)))
+
+
+def test_one_rank_gets_its_own_views_back():
+    z1, z2 = torch.rand(2, 3), torch.rand(2, 3)
+    assert gather_views(z1, z2)[0] is z1
+    assert gather_views(z1, z2)[1] is z2
+
+
+def test_byols_loss_on_a_rank_without_rows_is_that_of_the_others(monkeypatch):
+    views = [torch.rand(3, 4) for _ in range(4)]
+    alone = BYOLLoss()(*views)
+    monkeypatch.setattr(byol, "world_size", lambda: 2)
+    monkeypatch.setattr(byol, "all_reduce_sum", lambda own: own + torch.tensor([3 * alone, 3.0]))
+    torch.testing.assert_close(BYOLLoss()(*(z[:0] for z in views)), alone)
