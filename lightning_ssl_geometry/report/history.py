@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from lightning_ssl_geometry.manifest import FILE, Declared, read_manifest
-from lightning_ssl_geometry.report.files import Reads, read_text
+from lightning_ssl_geometry.report.files import Reads, plain, read_text
 from lightning_ssl_geometry.report.logs import (
     FIRST,
     Readouts,
@@ -59,9 +59,9 @@ def read_history(folder: Path) -> tuple[History, list[str]]:
     if not path.is_file():
         return History(), []
     try:
-        record = json.loads(path.read_bytes().decode("utf-8", errors="replace"))
+        record = json.loads(read_text(path, _FILE, _MOST_BYTES)[0])
         return History(_text(record["run"]), tuple(map(_resumption, record["resumed"]))), []
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         return History(), [f"{_FILE} could not be read: {type(error).__name__}. An earlier part is not known."]
 
 
@@ -127,10 +127,14 @@ def with_earlier(folder: Path, own: Logs) -> tuple[Logs, History, list[str]]:
 def _earlier_folder(folder: Path, entry: Resumption, seen: set[Path]) -> tuple[Path, str | None]:
     if entry.folder is None:
         return folder, "its checkpoint does not say which folder it is of"
-    place = (folder / entry.folder).resolve()
+    try:
+        place = (folder / entry.folder).resolve()
+        exists = place.is_dir()
+    except (OSError, ValueError, RuntimeError):  # such as a name that is too long, or has a NUL
+        return folder, f"`{plain(entry.folder, 60)}` is no name of a folder"
     if place in seen:
         return place, f"{place} would go on from itself"
-    if not place.is_dir():
+    if not exists:
         return place, f"{place} does not exist"
     found = read_history(place)[0].run
     if found is not None and entry.run is not None and found != entry.run:

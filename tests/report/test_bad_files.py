@@ -1,5 +1,6 @@
 """Runs of which one file is bad: the page is made of the others, and says what is wrong with this one, in seconds."""
 
+import json
 import os
 import struct
 import time
@@ -281,3 +282,21 @@ def test_a_figure_that_cannot_be_drawn_is_named_and_the_others_are_there(tmp_pat
     if count:
         with pytest.warns(UserWarning, match="whole lacks figures"):
             assert "layers_rank" in figures(read_run(folder))
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"step": 10**400}, "history.json could not be read: OverflowError. An earlier part is not known."),
+        ({"from": "a\0b"}, "because `a\0b` is no name of a folder."),
+        ({"from": "b" * 5_000}, f"because `{'b' * 59}…` is no name of a folder."),
+    ],
+    ids=["a long number", "NUL", "a long name"],
+)
+def test_a_bad_entry_of_the_history_becomes_a_note(tmp_path, entry, said):
+    folder = write_whole_run(tmp_path)
+    resumed = {"from": "../earlier", "run": "b", "step": 10, "logged": 9, "epoch": 1} | entry
+    (folder / "history.json").write_text(json.dumps({"run": "a", "resumed": [resumed]}))
+    read = read_run(folder)
+    assert said in " ".join(read.notes)
+    assert "val/rank" in read.scalars
