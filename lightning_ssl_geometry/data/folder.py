@@ -11,7 +11,14 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least, inside
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, ViewSettings, random_split
-from lightning_ssl_geometry.data.image_cache import Listing, content_key, decode_files, mapped_images, read_rgb
+from lightning_ssl_geometry.data.image_cache import (
+    Listing,
+    content_key,
+    decode_files,
+    mapped_images,
+    opened_image,
+    read_rgb,
+)
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.settings import passed_on
 
@@ -134,11 +141,10 @@ def common_size(root: Path) -> int:
 
 
 def _size(file: Path) -> tuple[int, int]:
-    from PIL import Image
-
     try:
-        with Image.open(file) as opened:
-            return opened.size
+        with opened_image(file) as opened:
+            size: tuple[int, int] = opened.size
+            return size
     except Exception as error:  # for broken files, Pillow raises not only OSError
         raise ValueError(f"Expected `root` to hold whole images only, but got {file} ({error}).") from error
 

@@ -1,6 +1,15 @@
 """Decode images once, and save them in one file that is memory-mapped during a run."""
 
-__all__ = ["Listing", "content_key", "decode_files", "key_of", "mapped_images", "mapped_tensors", "read_rgb"]
+__all__ = [
+    "Listing",
+    "content_key",
+    "decode_files",
+    "key_of",
+    "mapped_images",
+    "mapped_tensors",
+    "opened_image",
+    "read_rgb",
+]
 
 import hashlib
 import json
@@ -16,6 +25,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.data.base import Images, Source
 
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _FORMAT = 1  # of the decoded file; with another number, every folder is decoded again
 
 
@@ -97,12 +107,22 @@ def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tens
     return image
 
 
+def opened_image(file: Path) -> Any:
+    """Open an image with Pillow, without its pixels. Only formats that Pillow decodes itself are read.
+
+    Pillow tells the format from the contents. It would start another program, Ghostscript, for a file of PostScript,
+    whatever the ending of its name.
+    """
+    from PIL import Image
+
+    return Image.open(file, formats=_FORMATS)
+
+
 def read_rgb(file: Path) -> Tensor:
     """Read an image as uint8 (3, H, W). Raise a ValueError if it has more than 8 bits per channel."""
     import numpy as np
-    from PIL import Image
 
-    with Image.open(file) as opened:
+    with opened_image(file) as opened:
         if opened.mode[0] in "IF":
             raise ValueError(f"its mode is {opened.mode!r}, not 8 bits per channel")
         return torch.from_numpy(np.array(opened.convert("RGB"))).permute(2, 0, 1)

@@ -3,6 +3,7 @@
 __all__ = ["MNISTDataModule"]
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from lightning_ssl_geometry.data.base import Images, Source
 from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 
+_MOST = 1 << 30  # bytes of a file; MNIST has 47 million
 _IMAGES, _LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 
 
@@ -56,13 +58,15 @@ def _read_idx(path: Path, axes: int) -> Tensor:
     found = _found(path)
     if found is None:
         raise FileNotFoundError(f"Expected `root` to have {path} or {path}.gz. Set `download` to True to fetch them.")
+    # IDX: bytes 0, 0, 8 and the number of axes; the sizes of the axes as big-endian uint32; uint8 values
     try:
-        content = gzip.decompress(found.read_bytes()) if found.suffix == ".gz" else found.read_bytes()
+        with gzip.open(found) if found.suffix == ".gz" else found.open("rb") as file:
+            header = file.read(4 + 4 * axes)
+            shape = [int.from_bytes(header[at : at + 4], "big") for at in range(4, 4 + 4 * axes, 4)]
+            size = math.prod(shape)
+            content = file.read(size + 1) if size <= _MOST else b""  # a small file can unpack to any size
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"Expected {found} to be a whole gzip file, but reading it failed: {error}.") from error
-    # IDX: bytes 0, 0, 8 and the number of axes; the sizes of the axes as big-endian int32; uint8 values
-    start = 4 + 4 * axes
-    shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)]
-    if content[:4] != bytes([0, 0, 8, axes]) or len(content) != start + int(np.prod(shape)):
+    if header[:4] != bytes([0, 0, 8, axes]) or not 0 < len(content) == size:
         raise ValueError(f"Expected {found} to be a whole IDX file of bytes with {axes} axes, but it is not.")
-    return torch.from_numpy(np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy())
+    return torch.from_numpy(np.frombuffer(content, np.uint8).reshape(shape).copy())

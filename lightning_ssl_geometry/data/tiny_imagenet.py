@@ -4,6 +4,7 @@ __all__ = ["TinyImageNetDataModule"]
 
 import shutil
 import stat
+import zlib
 from collections import Counter
 from http.client import HTTPException
 from pathlib import Path, PureWindowsPath
@@ -11,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
-from zipfile import ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 
 _FOLDER = "tiny-imagenet-200"
 _SIZE = 64
+_MOST = 1 << 30  # bytes of the unpacked archive, which has 248 million: images in JPEG hardly shrink
 
 
 class TinyImageNetDataModule(TorchvisionDataModule):
@@ -131,7 +133,10 @@ def _words(path: Path, wnids: list[str]) -> list[str]:
 def _read(path: Path) -> str:
     if not path.is_file():
         raise FileNotFoundError(f"Expected `root` to have {path} as published, but there is no such file.")
-    return path.read_text(encoding="utf-8")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeError as error:
+        raise ValueError(f"Expected {path} to be text in UTF-8, but reading it failed: {error}.") from error
 
 
 def _decode_one(file: Path) -> Tensor:
@@ -197,19 +202,31 @@ def _compare(path: Path, md5: str, remedy: str) -> None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
+    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        try:
+            _extract(archive, scratch)
+        except (BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeError, zlib.error) as error:
+            raise ValueError(
+                f"Expected {archive} to be a whole zip archive, but reading it failed: {error}."
+            ) from error
+        if not (unpacked := Path(scratch) / folder.name).is_dir():
+            raise ValueError(f"Expected {archive} to have a folder {folder.name}, but it has none.")
+        unpacked.rename(folder)
+
+
+def _extract(archive: Path, scratch: str) -> None:
     from rich.progress import track
 
-    with ZipFile(archive) as packed, TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+    with ZipFile(archive) as packed:
         members = packed.infolist()
         for member in members:
             if what := _unwanted(member):
                 wanted = "only files and folders within it"
                 raise ValueError(f"Expected {archive} to have {wanted}, but got {what}: {member.filename!r}.")
+        if (size := sum(member.file_size for member in members)) > _MOST:  # no more than this is unpacked
+            raise ValueError(f"Expected {archive} to unpack to at most {_MOST:,} bytes, but got {size:,}.")
         for member in track(members, f"Unpacking {archive.name}"):
             packed.extract(member, scratch)
-        if not (unpacked := Path(scratch) / folder.name).is_dir():
-            raise ValueError(f"Expected {archive} to have a folder {folder.name}, but it has none.")
-        unpacked.rename(folder)
 
 
 def _unwanted(member: ZipInfo) -> str:

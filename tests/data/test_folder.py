@@ -1,3 +1,4 @@
+import subprocess
 import tarfile
 from pathlib import Path
 from time import sleep
@@ -93,6 +94,16 @@ def test_other_sizes_are_resized_and_cropped_and_other_modes_are_colour(tmp_path
     images = data._images["train"].image
     assert images.shape == (14, 3, 8, 8)
     assert {50, 60} <= set(images[:, 1, 4, 4].tolist())
+
+
+def test_postscript_is_refused_and_starts_no_program(tmp_path, monkeypatch):
+    """Pillow would start Ghostscript for it, whatever the ending of the file's name."""
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a program was started"))
+    path = tree(tmp_path) / "train" / "cat" / "0.png"
+    Image.new("RGB", (8, 8)).save(path, "EPS")
+    for read in (lambda: folder(tmp_path).setup(), lambda: module.common_size(tmp_path)):
+        with pytest.raises(ValueError, match=r"whole images only, but got .*cat/0.png \(cannot identify"):
+            read()
 
 
 @pytest.mark.parametrize(

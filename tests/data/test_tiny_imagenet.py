@@ -227,6 +227,21 @@ def test_members_that_would_lie_elsewhere_are_refused(name, mode, what, tmp_path
     assert left_in(tmp_path) == ["root"]
 
 
+def test_a_broken_archive_is_named_and_one_that_unpacks_to_too_much(tmp_path, monkeypatch):
+    path = tmp_path / "x.zip"
+    zipped(path)
+    whole = path.read_bytes()
+    for broken in (b"", whole[:-30], whole.replace(b"n01\n", b"n02\n")):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match=r"x.zip to be a whole zip archive, but reading it failed: .*\."):
+            module._unpack(path, tmp_path / NAME)
+    path.write_bytes(whole)
+    monkeypatch.setattr(module, "_MOST", 3)
+    with pytest.raises(ValueError, match=r"x.zip to unpack to at most 3 bytes, but got 4\."):
+        module._unpack(path, tmp_path / NAME)
+    assert left_in(tmp_path) == ["x.zip"]
+
+
 def test_an_interrupted_unpacking_leaves_no_folder(tmp_path, monkeypatch):
     zipped(tmp_path / "x.zip", (f"{NAME}/words.txt", 0))
     extract = ZipFile.extract
@@ -287,6 +302,11 @@ VAL = "val/val_annotations.txt"
         (change(VAL, "val_4.JPEG\tn03", "val_4.JPEG\tn09"), ValueError, r"but line 5 is 'val_4.JPEG\\tn09\\t0"),
         (change(VAL, "val_4.JPEG\tn03\t", "val_4.JPEG "), ValueError, "but line 5 is 'val_4.JPEG 0"),
         (change(VAL, "val_4.JPEG", "val_3.JPEG"), ValueError, r"give each image once, .* but line 5 is 'val_3.JPEG"),
+        (
+            lambda folder: (folder / VAL).write_bytes(b"\xff"),
+            ValueError,
+            r"val_annotations.txt to be text in UTF-8, but",
+        ),
         (lambda folder: (folder / VAL).unlink(), FileNotFoundError, r"`root` to have .*val_annotations.txt as publi"),
         (lambda folder: (folder / "wnids.txt").unlink(), FileNotFoundError, r"`root` to have .*wnids.txt as publish"),
         (change("words.txt", "n02\t", "n20\t"), ValueError, r"words for every identifier .* but not for \['n02'\]"),

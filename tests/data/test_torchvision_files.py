@@ -53,6 +53,21 @@ def test_broken_mnist_is_named(tmp_path):
         MNISTDataModule(str(tmp_path)).setup()
 
 
+@pytest.mark.parametrize(
+    ("sizes", "length"), [((2**31, 2**31, 4), 0), ((0, 28, 28), 0), ((20, 28, 28), 20 * 28 * 28 + 1), ((2**31,) * 3, 9)]
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_an_idx_file_whose_sizes_lie_is_named(sizes, length, pack, tmp_path):
+    """The product of the first sizes is 0 in 64 bits."""
+    write_mnist(tmp_path)
+    path = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    path.unlink()
+    packed = path.with_name(path.name + ("" if pack is bytes else ".gz"))
+    packed.write_bytes(pack(bytes([0, 0, 8, 3]) + np.array(sizes, ">u4").tobytes() + bytes(length)))
+    with pytest.raises(ValueError, match=rf"Expected {packed} to be a whole IDX file of bytes with 3 axes, but"):
+        MNISTDataModule(str(tmp_path)).setup()
+
+
 def test_mnist_is_only_fetched_where_it_is_missing(tmp_path, monkeypatch):
     fetched = []
     monkeypatch.setattr("torchvision.datasets.MNIST", lambda root, download: fetched.append((root, download)))
