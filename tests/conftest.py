@@ -2,15 +2,13 @@
 
 import os
 import pickle
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from multiprocessing.connection import Listener
 from pathlib import Path
 
 import pytest
+import ranks
 import torch
+from forked import SERVER
 from hypothesis import Phase, settings
 
 os.environ["JSONARGPARSE_DEPRECATION_WARNINGS"] = "off"  # Lightning's CLI calls what jsonargparse has deprecated
@@ -47,13 +45,13 @@ class Processes:
 
     def __init__(self, folder: Path, count: int = 2) -> None:
         self.listener = Listener(str(folder / "socket"), family="AF_UNIX")
-        command = [sys.executable, str(Path(__file__).with_name("ranks.py"))]
-        self.process = subprocess.Popen([*command, str(folder / "socket"), str(folder / "store"), str(count)])
+        places = [str(folder / name) for name in ("socket", "store")]
+        self.processes = [SERVER.Process(target=ranks.main, args=(rank, *places, count)) for rank in range(count)]
+        for process in self.processes:
+            process.start()
         self.listener._listener._socket.settimeout(300)  # a process that dies at its start must not be waited for
         connections = [self.listener.accept() for _ in range(count)]
-        ranks = sorted(((*c.recv(), c) for c in connections), key=lambda rank: rank[0])
-        self.pids = [pid for _, pid, _ in ranks]
-        self.connections = [connection for *_, connection in ranks]
+        self.connections = [connection for _, connection in sorted((c.recv(), c) for c in connections)]
 
     def __call__(self, function, *args):
         task = pickle.dumps((function.__code__.co_filename, function.__name__, args))
@@ -70,10 +68,9 @@ class Processes:
         return [result for _, result in answers]
 
     def stop(self) -> None:
-        for pid in self.pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+        for process in self.processes:
+            process.kill()
+            process.join()
         self.listener.close()
 
 

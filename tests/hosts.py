@@ -42,6 +42,21 @@ class PlainHost(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+class ManualSteps(L.LightningModule):
+    """In front of a host: it steps its optimizer itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+
+
 class HalvesHost(PlainHost):
     def embed(self, x1, x2):
         return self(torch.cat([x1, x2])).chunk(2)

@@ -1,23 +1,17 @@
-"""The processes behind the fixtures `two_processes` and `four_processes`: python ranks.py ADDRESS STORE COUNT.
+"""The processes behind the fixtures `two_processes` and `four_processes`, forked after the imports.
 
-The process imports what the tests need, and then forks: several imports would take most of the time. Each rank runs the
-functions it is sent, one after the other, in one gloo process group, and sends back what they return or the traceback
-they raise. It ends by `os._exit`: torch may abort at a normal exit after gloo work.
+Each rank runs the functions it is sent, one after the other, in one gloo process group, and sends back what they return
+or the traceback they raise. It ends by `os._exit`: torch may abort at a normal exit after gloo work.
 """
 
 import importlib.util
 import os
 import pickle
-import sys
 import traceback
 from multiprocessing.connection import Client
 
 import torch
 from torch import Tensor, distributed, nn
-
-import lightning_ssl_geometry.callbacks
-import lightning_ssl_geometry.data
-import lightning_ssl_geometry.methods  # noqa: F401 (before the fork)
 
 
 def _load(path: str, name: str):
@@ -42,7 +36,7 @@ def main(rank: int, address: str, store: str, count: int) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
     with Client(address) as connection:
-        connection.send((rank, os.getpid()))
+        connection.send(rank)
         while (task := connection.recv_bytes()) != b"stop":
             path, name, args = pickle.loads(task)
             try:
@@ -50,10 +44,4 @@ def main(rank: int, address: str, store: str, count: int) -> None:
             except BaseException:
                 answer = ("error", traceback.format_exc())
             connection.send_bytes(pickle.dumps(answer))
-
-
-if __name__ == "__main__":
-    *names, processes = sys.argv[1:]
-    place = next((rank for rank in range(1, int(processes)) if not os.fork()), 0)
-    main(place, *names, int(processes))
     os._exit(0)

@@ -24,24 +24,7 @@ def kept(
     only: Iterable[str] | None,
 ) -> dict[str, str]:
     """Ask all contracts of a case. See `check_diagnostic` for the arguments, the result and the errors."""
-    if not isinstance(expected_failures, Mapping | None):
-        raise ValueError(
-            "Expected `expected_failures` to be a dict from names of contracts to reasons, but got "
-            f"{expected_failures!r}."
-        )
-    chosen = list(contracts if only is None else only) if isinstance(only, Iterable | None) else []
-    if isinstance(only, str) or not chosen or not all(isinstance(name, str) for name in chosen):
-        raise ValueError(f"Expected `only` to be a list of names of contracts, or None for all, but got {only!r}.")
-    expected = dict(expected_failures or {})
-    for argument, names in (("expected_failures", expected), ("only", chosen)):
-        for name in names:
-            if name not in contracts:
-                raise ValueError(
-                    f"Expected `{argument}` with names of contracts, but got {name!r}.{did_you_mean(name, contracts)}"
-                )
-    for name, reason in expected.items():
-        if not (isinstance(reason, str) and reason.strip()):
-            raise ValueError(f"Expected `expected_failures` with a reason for {name!r}, but got {reason!r}.")
+    chosen, expected = _asked(contracts, expected_failures, only)
     try:
         case.begin()
     except Exception as error:
@@ -63,6 +46,31 @@ def kept(
     if broken:
         raise AssertionError(f"{case.name} breaks {len(broken)} of {len(chosen)} contracts.\n" + "\n".join(broken))
     return found
+
+
+def _asked(
+    contracts: Mapping[str, Contract], expected_failures: Mapping[str, str] | None, only: Iterable[str] | None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the chosen contracts, and the expected failures with their reasons."""
+    if not isinstance(expected_failures, Mapping | None):
+        raise ValueError(
+            "Expected `expected_failures` to be a dict from names of contracts to reasons, but got "
+            f"{expected_failures!r}."
+        )
+    chosen = list(contracts if only is None else only) if isinstance(only, Iterable | None) else []
+    if isinstance(only, str) or not chosen or not all(isinstance(name, str) for name in chosen):
+        raise ValueError(f"Expected `only` to be a list of names of contracts, or None for all, but got {only!r}.")
+    expected = dict(expected_failures or {})
+    for argument, names in (("expected_failures", expected), ("only", chosen)):
+        for name in names:
+            if name not in contracts:
+                raise ValueError(
+                    f"Expected `{argument}` with names of contracts, but got {name!r}.{did_you_mean(name, contracts)}"
+                )
+    for name, reason in expected.items():
+        if not (isinstance(reason, str) and reason.strip()):
+            raise ValueError(f"Expected `expected_failures` with a reason for {name!r}, but got {reason!r}.")
+    return chosen, expected
 
 
 def _said(error: Exception) -> str:

@@ -7,6 +7,7 @@ import re
 import lightning as L
 import pytest
 import torch
+from hosts import ManualSteps
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader
@@ -38,17 +39,8 @@ class Host(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=1e-4)
 
 
-class Manual(Host):
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = False
-
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        optimizer = self.optimizers()
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        optimizer.step()
+class Manual(ManualSteps, Host):
+    pass
 
 
 def fitted(tmp_path, host, **settings):

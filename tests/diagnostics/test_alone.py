@@ -1,6 +1,7 @@
-"""Metrics on their own, without a monitor: no `index`, rows of one view, `forward`, `merge_state` and `plot`.
+"""Metrics on their own, without a monitor: no `index`, rows of one view, and `plot`.
 
-Asked of all in `diagnostics.__all__`; nothing has to be registered here for a new one.
+Asked of all in `diagnostics.__all__`; nothing has to be registered here for a new one. `check_diagnostic` asks for
+`forward` and `merge_state` of all; here are their cases without `index` and without rows.
 """
 
 import inspect
@@ -144,34 +145,12 @@ def test_other_shapes_are_errors(make, shape, message):
         make().update(torch.ones(shape))
 
 
-@of_each
-def test_forward_adds_batches_as_update_does(name):
-    fed, called = metric_of(METRICS[name]), metric_of(METRICS[name])
-    for rows in torch.arange(N).split(30):
-        part = wanted(fed, permuted(GIVEN, rows))
-        fed.update(**part)
-        alone = metric_of(METRICS[name])
-        alone.update(**part)
-        close(called(**part), alone.compute())
-    close(called.compute(), fed.compute())
-
-
 @of_each_numbering
 def test_forward_goes_on_counting(name):
     metric = metric_of(METRICS[name])
     for rows in torch.arange(N).split(30):
         metric(**wanted(metric, permuted(GIVEN, rows), without=("index",)))
     close(metric.compute(), numbered(name, [torch.arange(N)]))
-
-
-@of_each
-def test_states_can_be_merged(name):
-    both, parts = metric_of(METRICS[name]), [metric_of(METRICS[name]) for _ in range(2)]
-    for metric, rows in zip(parts, torch.arange(N).split(30), strict=True):
-        for each in (metric, both):
-            each.update(**wanted(metric, permuted(GIVEN, rows)))
-    parts[0].merge_state(parts[1])
-    close(parts[0].compute(), both.compute())
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")  # torchmetrics does not count a merge

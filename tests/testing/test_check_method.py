@@ -3,7 +3,7 @@
 import lightning as L
 import pytest
 import torch
-from hosts import PlainHost, loader
+from hosts import ManualSteps, PlainHost, loader
 from small_methods import METHODS, data
 from torch import nn
 
@@ -87,17 +87,8 @@ class Overflowing(Right):
         return loss * torch.inf if torch.is_autocast_enabled("cpu") else loss
 
 
-class Stepping(Right):
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = False
-
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        optimizer = self.optimizers()
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        optimizer.step()
+class Stepping(ManualSteps, Right):
+    pass
 
 
 class Deaf(Right):
