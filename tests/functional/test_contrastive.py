@@ -398,6 +398,7 @@ def test_one_sample_with_itself_among_the_negatives():
         ({"temperature": -1.0}, r"`temperature` > 0 and finite, but got -1\.0"),
         ({"temperature": math.nan}, "`temperature` > 0 and finite, but got nan"),
         ({"temperature": math.inf}, "`temperature` > 0 and finite, but got inf"),
+        ({"temperature": [0.5, math.inf, 0.5]}, "`temperature` > 0 and finite, but got inf"),
         ({"temperature": [1.0, 0.0, 1.0]}, r"`temperature` > 0 and finite, but got 0\.0"),
         ({"temperature": torch.tensor([1.0, math.nan, 1.0])}, "`temperature` > 0 and finite, but got nan"),
         ({"temperature": [1.0, 1.0]}, "`temperature` with P = 3 values, one per dimension, but got 2"),
