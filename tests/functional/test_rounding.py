@@ -14,8 +14,8 @@ def test_the_epsilon_is_that_of_the_dtype_or_of_float64():
 @pytest.mark.parametrize("shape", [(4, 100), (100, 4)])
 def test_rounding_of_float32_spreads_over_the_singular_values_and_of_float64_grows_with_the_size(shape):
     h = torch.randn(shape)
-    assert rounding_floor(h).item() == pytest.approx(2**-23 / 2 * h.double().norm().item())
-    assert rounding_floor(h.double()).item() == pytest.approx(100 * 2**-52 * h.double().norm().item())
+    assert rounding_floor(h).item() == pytest.approx(2**-23 / 2 * h.double().norm().item(), rel=1e-9, abs=0)
+    assert rounding_floor(h.double()).item() == pytest.approx(100 * 2**-52 * h.double().norm().item(), rel=1e-9, abs=0)
 
 
 def test_no_rows_have_no_rounding():
@@ -25,5 +25,7 @@ def test_no_rows_have_no_rounding():
 @pytest.mark.parametrize(("rows", "rank"), [(3.0, 3), (16.0, 4)])
 def test_the_floor_of_moments_is_the_larger_of_both_terms(rows, rank):
     n, outer, none = torch.tensor(rows, dtype=torch.float64), 2.0 * torch.eye(4, dtype=torch.float64), torch.tensor(0.0)
-    assert moments_floor(n, outer, none).item() == pytest.approx((4 + 2 * rows**0.5) * 2**-52 * 8 / rows)
-    assert moments_floor(n, outer, none + 1.0).item() == pytest.approx(1 / rank / rows)
+    assert moments_floor(n, outer, none).item() == pytest.approx(
+        (4 + 2 * rows**0.5) * 2**-52 * 8 / rows, rel=1e-9, abs=0
+    )
+    assert moments_floor(n, outer, none + 1.0).item() == pytest.approx(1 / rank / rows, rel=1e-9, abs=0)
