@@ -246,6 +246,13 @@ def test_draws_follow_the_probabilities():
     assert draw_members(torch.full((1, 289), 1 / 289), edge).tolist() == [[0, 288]]
 
 
+def test_draws_of_a_row_that_is_not_finite_are_members():
+    probability = torch.tensor([[math.nan, math.nan, math.nan], [0.0, math.nan, 1.0], [math.inf, 0.0, 0.0]])
+    member = draw_members(probability, torch.rand(3, 50))
+    assert member.min() >= 0
+    assert member.max() <= 2
+
+
 @pytest.mark.parametrize(
     ("z", "weight", "beta", "message"),
     [

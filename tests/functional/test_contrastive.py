@@ -1,6 +1,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -280,6 +281,23 @@ def test_distances_do_not_see_where_the_origin_is():
     torch.testing.assert_close(far, info_nce(z1, z2, 1.0, **settings), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, 4.0])
+def test_powers_of_distances_between_scaled_unit_vectors(p):
+    # |a e_i - a e_j|_p^p = 2 a^p, so all p agree where a^p is the same
+    settings, unit = {"normalize": False, "temperature": 0.7}, torch.eye(4, dtype=torch.float64)
+    z, square = 1.7 ** (1 / p) * unit, 1.7**0.5 * unit
+    found = info_nce(z, z, similarity=LpDistance(p=p), **settings)
+    torch.testing.assert_close(found, info_nce(square, square, similarity="distance", **settings))
+
+
+def test_a_distance_of_scale_1_is_the_norm_of_numpy():
+    a, b = torch.randn(2, 6, 3, dtype=torch.float64)
+    for p in (1.0, 2.0, 3.0):
+        norm = torch.from_numpy(np.linalg.norm((a - b).numpy(), p, 1))
+        torch.testing.assert_close(LpDistance(p=p, power=False).pairwise(a, b), -norm)
+        torch.testing.assert_close(LpDistance(p=p).pairwise(a, b), -(norm**p))
+
+
 def test_range_of_cosentino():
     z1, z2 = views(128, 64)
     loss, beta, centre = info_nce(z1, z2, 0.5, **COSENTINO), 2, math.log(2 * 127)
@@ -398,6 +416,7 @@ def test_one_sample_with_itself_among_the_negatives():
         ({"temperature": -1.0}, r"`temperature` > 0 and finite, but got -1\.0"),
         ({"temperature": math.nan}, "`temperature` > 0 and finite, but got nan"),
         ({"temperature": math.inf}, "`temperature` > 0 and finite, but got inf"),
+        ({"temperature": [0.5, math.inf, 0.5]}, "`temperature` > 0 and finite, but got inf"),
         ({"temperature": [1.0, 0.0, 1.0]}, r"`temperature` > 0 and finite, but got 0\.0"),
         ({"temperature": torch.tensor([1.0, math.nan, 1.0])}, "`temperature` > 0 and finite, but got nan"),
         ({"temperature": [1.0, 1.0]}, "`temperature` with P = 3 values, one per dimension, but got 2"),

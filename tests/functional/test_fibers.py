@@ -71,6 +71,11 @@ def test_a_base_space_of_scales_slides_to_the_border(size):
     assert base_spaces(SCALE, size).tolist() == expected
 
 
+def test_without_a_size_each_element_is_a_base_space():
+    for group in (SCALE, ROTATION):
+        assert base_spaces(group).tolist() == [[element] for element in range(group.order)]
+
+
 @pytest.mark.parametrize("size", range(1, 5))
 def test_a_base_space_of_orientations_goes_round(size):
     assert base_spaces(ROTATION, size).tolist() == [[(r + i) % 4 for i in range(size)] for r in range(4)]

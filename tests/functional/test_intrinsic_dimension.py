@@ -106,6 +106,12 @@ def test_corners_of_a_simplex_have_no_finite_dimension():
     assert mle_dimension(torch.eye(9), 5).isinf()
 
 
+def test_one_ratio_that_is_left_is_enough_for_a_line():
+    # of two ratios, log 2 and log 4, the first is left, with F = 1/2: -log 2 log(1/2) / (log 2)^2 = 1
+    distance = torch.tensor([[1.0, 2.0], [1.0, 4.0]])
+    assert distances_two_nn_dimension(distance, discard=0.5).item() == pytest.approx(1)
+
+
 def test_float32_is_computed_in_float64():
     h = torch.randn(50, 4)
     assert mle_dimension(h).item() == mle_dimension(h.double()).item()

@@ -99,13 +99,14 @@ def test_duplicated_and_constant_features_change_nothing(compute):
     torch.testing.assert_close(compute(torch.cat([h, h[:, :3], combined, dull], 1), z, fit), latent_r2(h, z, fit))
 
 
+@pytest.mark.parametrize("value", [0.0, 0.1])
 @pytest.mark.parametrize("compute", [latent_r2, from_moments])
-def test_constant_features_explain_nothing(compute):
+def test_constant_features_explain_nothing(compute, value):
     z = torch.randn(N, 2)
     fit = halves()
     scored = z[~fit].double()
     expected = 1 - (scored - z[fit].double().mean(0)).square().mean(0) / scored.var(0, correction=0)
-    torch.testing.assert_close(compute(torch.full((N, 3), 0.1), z, fit), expected)
+    torch.testing.assert_close(compute(torch.full((N, 3), value), z, fit), expected)
 
 
 @pytest.mark.parametrize("compute", [latent_r2, from_moments])

@@ -158,6 +158,14 @@ def test_what_does_not_move_has_no_strength(order):
     assert not lie_generator(torch.zeros(9, D), torch.ones(9, D), torch.ones(9), order=order, ridge=0).any()
 
 
+def test_what_does_not_move_has_a_gradient_of_0():
+    g, h1 = torch.zeros(D, D), torch.eye(D)
+    g[0, 1] = 1.0  # only the second unit vector moves, along the first
+    h2 = torch.randn(D, D, requires_grad=True)
+    lie_strength(g, h1, h2).sum().backward()
+    close(h2.grad, torch.zeros(D, D).index_put((torch.tensor(1), torch.tensor(0)), torch.tensor(1.0)))
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_strengths_of_noise_are_finite(order):
     g = 1e-9 * torch.randn(D, D, dtype=torch.float64)

@@ -34,6 +34,7 @@ def test_agreement_by_hand():
     assert chance_agreement(label).item() == pytest.approx(4 / 20)  # ordered pairs: 2 + 2 of 20
     assert chance_agreement(torch.zeros(3, dtype=torch.int64)) == 1
     assert chance_agreement(torch.arange(3)) == 0
+    assert chance_agreement(torch.zeros(2, dtype=torch.int64)) == 1  # two samples are one pair
 
 
 def test_chance_is_what_random_neighbours_agree():

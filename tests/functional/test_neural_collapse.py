@@ -59,6 +59,7 @@ def test_a_simplex_of_points_is_collapsed_whatever_its_place_size_and_numbers(cl
     found = neural_collapse(simplex(classes, dim, scale=7.0)[label] + 3, label)
     assert max(found) < 1e-10
     assert min(found) >= 0
+    assert max(moments_neural_collapse(*class_moments(simplex(classes, dim, scale=7.0)[label], label)[1:])) < 1e-7
 
 
 def test_isotropic_noise_around_a_simplex_has_a_closed_form():

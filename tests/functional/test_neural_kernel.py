@@ -164,6 +164,29 @@ def test_the_memory_asked_for_does_not_change_the_kernel(name, by_layer):
         torch.testing.assert_close(neural_kernel_trace(network, x, memory=memory[1], by_layer=by_layer), trace)
 
 
+def seldom_outside(f, x):
+    y = f.b(x)
+    if (x > 10).any():  # for such samples only, the weight of `b` is used outside of `b`
+        y = torch.where(x.amax((1, 2), keepdim=True) > 10, F.linear(y, f.b.weight), y)
+    return f.a(y.mean(1))
+
+
+@pytest.mark.parametrize("memory", [2 * 10**5, 10**8])  # bytes, for few samples at a time and for all
+def test_a_use_of_the_weight_that_only_later_samples_show_is_found(memory):
+    network, x = using(seldom_outside)().double(), torch.rand(9, 60, 5, dtype=torch.float64)
+    x[6, 0, 0] = 11.0
+    found = neural_kernel(network, x, memory=memory, vectorize=False)
+    torch.testing.assert_close(found, slow_kernel(network, x))
+
+
+def test_what_a_pass_saves_is_counted_once_and_without_the_parameters():
+    # Autograd saves the input of each layer: 5 + 7 numbers per sample, and 1 more for what a storage may have besides.
+    network = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+    parameters = dict(network.named_parameters())
+    work = KernelWork(network, torch.randn(9, 5), parameters, 2**30, by_layer=True, vectorize=True)
+    assert work.sizes.saved == 5 + 7 + 1
+
+
 def least(function, network, x, by_layer):
     with pytest.raises(ValueError, match="Expected `memory` >= ") as error:
         function(network, x, memory=1, by_layer=by_layer)

@@ -54,6 +54,14 @@ def test_the_integral_is_scipys():
     assert epps_pulley(torch.from_numpy(x)).item() == pytest.approx(9 * quad(integrand, -9, 9)[0], rel=1e-3)
 
 
+def test_the_trapezoidal_rule_halves_the_weights_of_its_ends():
+    # At x = 0 the sine is 0 and the cosine 1. Of the nodes -t, 0 and t, only the ends count, with t / 2 each.
+    for t in (0.5, 1.0, 2.0):
+        phi = math.exp(-(t**2) / 2)
+        found = epps_pulley(torch.zeros(3), t_max=t, num_points=3).item()
+        assert found == pytest.approx(3 * t * phi * (1 - phi) ** 2)
+
+
 def test_gaussian_samples_have_the_same_expectation_for_every_number():
     for n in (10, 1000):
         found = epps_pulley(torch.randn(n, 4000)).mean().item()  # over 4000 sets

@@ -127,6 +127,13 @@ def test_a_negative_eps_is_named(function):
         function(z, z, eps=-1e-8)
 
 
+@pytest.mark.parametrize("function", [info_nce_upper_bound, info_nce_entropy, hardest_negative])
+def test_rows_longer_than_1e_8_have_a_direction(function):
+    unit, other = (F.normalize(torch.randn(5, 3, dtype=torch.float64), dim=1) for _ in range(2))
+    torch.testing.assert_close(function(1.1e-8 * unit, other), function(unit, other))
+    torch.testing.assert_close(function(0.9e-8 * unit, other), function(0 * unit, other))
+
+
 def test_where_all_are_equal_the_first_other_sample_is_the_hardest():
     z = torch.ones(4, 3)
     assert hardest_negative(z, z)[0].tolist() == [1, 0, 0, 0]
