@@ -1,7 +1,5 @@
 """Every method gives the same results on 1 and on 2 processes, and its readouts go on after a resume."""
 
-import os
-
 import lightning as L
 import numpy as np
 import pandas as pd
@@ -39,7 +37,7 @@ def callbacks():
 def fitted(rank, method, folder, batch_size, *further, ckpt_path=None, **arguments):
     """Weights, logged scalars and the probe's state after a fit, by two processes if a rank is given."""
     torch.use_deterministic_algorithms(True)
-    devices = {"devices": int(os.environ["WORLD_SIZE"]), "strategy": "ddp"} if rank is not None else {}
+    devices = {"devices": 2, "strategy": "ddp"} if rank is not None else {}
     model = METHODS[method]()
     watch = callbacks()
     trainer = quiet(folder, max_epochs=2, callbacks=[*watch, *further], **(devices | arguments))
