@@ -5,8 +5,8 @@ from pathlib import Path
 import nox
 
 # Not among the sessions of `nox` alone, to be run before a release and when a requirement changes: `lowest` (a second
-# torch: some 3 GB to download, 6 GB on disk), `pythons`, and `audit`, which asks a service in the network. `faults` and
-# others with a page in tests/README.md take long.
+# torch: some 3 GB to download, 6 GB on disk), `pythons`, and `audit`, which asks a service in the network. `faults`,
+# `fuzz`, `long` and `mutation` take long: see tests/README.md.
 nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["lint", "tests", "processors", "escnn", "hosts", "docs", "package"]
 nox.needs_version = ">=2025.2"

@@ -49,6 +49,7 @@ def outcome(function, *arguments, seconds=60):
 
 
 def _in_child(function, arguments, out, err):
+    status = 1
     try:
         sys.stdout, sys.stderr = out.open("w"), err.open("w")
         for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
@@ -56,14 +57,13 @@ def _in_child(function, arguments, out, err):
         warnings.resetwarnings()
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
-        status = 0
         try:
             function(*arguments)
+            status = 0
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         except BaseException:
             traceback.print_exc()
-            status = 1
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

@@ -177,7 +177,7 @@ def tiny_imagenet():
 
 ELSEWHERE = [
     "../canary",
-    "/tmp/canary",
+    "/canary",
     "..\\canary",
     "C:\\canary",
     f"{TINY}/../../canary",

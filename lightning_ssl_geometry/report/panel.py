@@ -105,9 +105,12 @@ def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
             caps = {cap_of(view.runs[place], names[stage]) for place, names in member.names.items() if stage in names}
             said |= {(_LAST, f"In {stage}, {cap.in_words}"): {where: None} for cap in caps if cap and cap.by_rows}
     every = {where for (at, _), held in said.items() if at < _LAST for where in held}
-    told = [(f"{_where(held, every)}: " if at < _LAST and len(held) < len(every) else "") + sentence
-            for (at, sentence), held in sorted(said.items(), key=lambda each: each[0][0])]  # fmt: skip
-    return printable(" ".join(filter(None, [plan.remark, *told])), _LONGEST)
+    told: dict[str, str] = {}  # what holds for the same monitors and stages stands together
+    for (at, sentence), held in sorted(said.items(), key=lambda each: each[0][0]):
+        where = f"{_where(held, every)}: " if at < _LAST and len(held) < len(every) else ""
+        key = where or sentence
+        told[key] = f"{told[key]} {sentence}" if key in told else where + sentence
+    return printable(" ".join(filter(None, [plan.remark, *told.values()])), _LONGEST)
 
 
 def _where(held: Collection[_Where], every: Collection[_Where]) -> str:

@@ -85,6 +85,17 @@ def test_a_sentence_that_holds_for_one_monitor_names_it(tmp_path):
     assert "teacher: 126 negatives. student: 125 negatives." in report(run).text
 
 
+def test_the_sentences_of_a_stage_stand_together(tmp_path):
+    said = SIZE | {"remark": "{negatives} negatives. Equal rows have log({negatives}). Compare none other."}
+    about = ABOUT | {f"bound_{key}": entry(key, key=key, label=key, **said) for key in ("loss", "upper")}
+    about = {f"{stage}__{name}": each for stage in ("train", "val") for name, each in about.items()}
+    text = report(declare(write_run(tmp_path, train=126, val=125), **about)).text
+    assert (
+        "train: 126 negatives. Equal rows have log(126). val: 125 negatives. Equal rows have log(125). "
+        "Compare none other."
+    ) in text
+
+
 def test_groups_have_chance_in_the_figure_of_each_accuracy(tmp_path):
     probes = Chart("probes", "Probes", "accuracy")
     folders = {}
