@@ -132,6 +132,8 @@ def _as_torch_has_it(array: np.ndarray) -> np.ndarray:
         array = array.astype(np.float64)
     elif not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
+    elif kind in "iu":
+        array = array.view(f"{kind}{size}")  # the type of this size: torch knows none by the names of C
     return array if array.flags.writeable and min(array.strides, default=0) >= 0 else array.copy()
 
 

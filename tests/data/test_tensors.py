@@ -143,7 +143,7 @@ def test_arrays_of_many_kinds(given, kind, channels_last, shape):
     assert not part.image[1:].any()
 
 
-@pytest.mark.parametrize("dtype", [np.uint64, ">u8"])
+@pytest.mark.parametrize("dtype", [np.uint64, np.ulonglong, ">u8"])
 def test_large_unsigned_integers_stay_positive(dtype):
     given = np.arange(2**63, 2**63 + 2**61, 2**59, dtype=np.uint64).astype(dtype)
     read = as_samples(read_array(given[:, None], "train"), "train", kind="vector")
@@ -151,7 +151,7 @@ def test_large_unsigned_integers_stay_positive(dtype):
 
 
 def test_labels_may_be_of_any_integer_type():
-    for dtype in (np.uint8, np.uint16, np.int32, np.uint64, ">u8", ">i4"):
+    for dtype in (np.uint8, np.uint16, np.int32, np.uint64, np.longlong, np.ulonglong, ">u8", ">i4"):
         assert module(label=LABELS.astype(dtype)).parts().train.label.tolist() == LABELS.tolist()
 
 
