@@ -129,7 +129,12 @@ def lowest(session):
     session.run("python", "tests/installed_floors.py")
     # Old releases warn about new releases of their own requirements.
     ignored = [f"-Wignore::{name}Warning" for name in ("Deprecation", "PendingDeprecation", "Future")]
-    session.run("pytest", *SIDE_BY_SIDE, *ignored, *(session.posargs or WITHOUT_PEERS), env=THREADS)
+    # Folders of the Hub: timm before 1.0.28 and transformers 5.0 read some otherwise, or not.
+    session.run(
+        *("pytest", *SIDE_BY_SIDE, *ignored, "--ignore=tests/diagnose/test_hub.py"),
+        *(session.posargs or WITHOUT_PEERS),
+        env=THREADS,
+    )
 
 
 @nox.session(python=["3.12", "3.13"])

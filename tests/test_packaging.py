@@ -52,7 +52,7 @@ def test_the_readme_names_the_python_that_is_required():
 
 def test_the_docs_name_the_floors():
     text = " ".join((ROOT / "docs" / "install.md").read_text().split("## The oldest versions")[1].split())
-    assert f"on Python 3.11: {', '.join(f'{name} {floor}' for name, floor in floors().items())}." in text
+    assert f"on Python 3.11: {', '.join(f'{name} {floor}' for name, floor in floors().items())} (" in text
     assert len(floors()) == len(PYPROJECT["project"]["dependencies"])
 
 
