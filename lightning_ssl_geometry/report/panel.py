@@ -107,9 +107,9 @@ def remark_of(plan: Plan, view: View, stages: Iterable[str]) -> str:
     every = {where for (at, _), held in said.items() if at < _LAST for where in held}
     told: dict[str, str] = {}  # what holds for the same monitors and stages stands together
     for (at, sentence), held in sorted(said.items(), key=lambda each: each[0][0]):
-        where = f"{_where(held, every)}: " if at < _LAST and len(held) < len(every) else ""
-        key = where or sentence
-        told[key] = f"{told[key]} {sentence}" if key in told else where + sentence
+        for_whom = f"{_where(held, every)}: " if at < _LAST and len(held) < len(every) else ""
+        key = for_whom or sentence
+        told[key] = f"{told[key]} {sentence}" if key in told else for_whom + sentence
     return printable(" ".join(filter(None, [plan.remark, *told.values()])), _LONGEST)
 
 
