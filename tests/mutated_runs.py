@@ -245,14 +245,14 @@ def _text(chance, path):
 def _array(chance, path):
     with np.load(path) as file:
         held = dict(file)
-    key = chance.choice(["values", "values", *held])
+    key = chance.choice([*["values"] * 2 * ("values" in held), *held])
     values = held[key].astype(np.float64)
     some = np.where(np.random.default_rng(chance.randrange(10**6)).random(values.shape) < 0.3, True, False)
     kinds = {
         "deleted": None,
         "pickled": np.array([Pickled()], dtype=object),
         "text": np.full(values.shape, TEXTS[0]),
-        "complex": values * 1j,
+        "complex": values + 1j,
         "whole numbers": values.astype(np.int8, casting="unsafe"),
         "true": values > 0,
         "emptied": values[:0] if values.ndim else values.reshape(1)[:0],
@@ -262,8 +262,11 @@ def _array(chance, path):
         "one row": values[:1] if values.ndim else values,
         "doubled": np.concatenate([values, values]) if values.ndim else np.stack([values, values]),
         "negative": -values,
-        "zero": values * 0,
-        **{f"{number} everywhere": values * 0 + float(number) for number in ("nan", "inf", "1e308", "-1e99", "1e-320")},
+        "zero": np.zeros_like(values),
+        **{
+            f"{each} everywhere": np.full_like(values, float(each))
+            for each in ("nan", "inf", "1e308", "-1e99", "1e-320")
+        },
         **{f"{number} in places": np.where(some, float(number), values) for number in ("nan", "-inf", "1e308", "1e90")},
     }
     said = chance.choice(list(kinds))

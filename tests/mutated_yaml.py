@@ -1,6 +1,8 @@
 """Seeded changes of a YAML config: of its tree (keys and values), or of its text."""
 
 import copy
+import importlib
+import inspect
 import re
 from typing import NamedTuple
 
@@ -134,8 +136,15 @@ def _moved(chance, config, path):
     place = chance.choice(places)
     inner = _at(config, place)
     refused = path[-1] not in inner and place != path[:-1] and place[:1] != path[:1]
+    refused = refused and not _is_argument(path[-1], _at(config, place[:-1]) if place else {})
     inner[path[-1]] = value
     return _made(config, f"{_dotted(path)} moved into {_dotted(place) or 'the top'}", (*place, path[-1]), refused)
+
+
+def _is_argument(name, held):
+    """Whether a class in a config has an argument of this name."""
+    module, _, kind = held.get("class_path", "").rpartition(".") if isinstance(held, dict) else ("", "", "")
+    return bool(module) and name in inspect.signature(getattr(importlib.import_module(module), kind)).parameters
 
 
 def _at(config, path):

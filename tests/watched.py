@@ -59,6 +59,15 @@ def _watch(folder):
     def within(path, places):
         return os.path.realpath(os.fsdecode(path)).startswith(tuple(f"{each}/" for each in places))
 
+    def changed(event, arguments):
+        """The paths of a change. A relative one may be in a folder that is open, such as those that rmtree removes."""
+        paths = [each for each in arguments if isinstance(each, str | bytes)]
+        folders = arguments[-len(paths) :] if event != "os.truncate" else (-1,)
+        return [
+            f"/proc/self/fd/{folder}/{os.fsdecode(path)}" if isinstance(folder, int) and folder >= 0 else path
+            for path, folder in zip(paths, folders, strict=True)
+        ]
+
     def watch(event, arguments):
         if event == "exec":
             name = arguments[0].co_filename
@@ -68,7 +77,7 @@ def _watch(folder):
             written = bool((flags or 0) & _WRITES) or any(letter in (mode or "") for letter in "wax+")
             bad = written and isinstance(path, str | bytes) and not within(path, (folder, "/dev"))
         elif event.startswith(_CHANGES):
-            paths = [each for each in arguments if isinstance(each, str | bytes)]
+            paths = changed(event, arguments)
             bad = any(not within(path, (folder,)) and os.path.realpath(path) != folder for path in paths)
         else:
             bad = event.startswith(_STARTS)

@@ -87,7 +87,8 @@ def reason(found, case, path):
         return f"too long, or with control characters: {line!r}"
     named = re.match(r"(seed_everything|trainer|model|data|ckpt_path|optimizer|lr_scheduler)\b[\w.]*: ", line)
     keys = [part for part in case.path or () if isinstance(part, str)]
-    words = [path.name, "`data`", "`model`"] if case.path is None else keys[-2:]
+    of_file = case.path is None or not yaml.safe_load(case.text)  # all was deleted
+    words = [path.name, "`data`", "`model`"] if of_file else keys[-2:]
     if named or any(word in line for word in words):
         return None
     return f"names no key: {line}"
