@@ -253,7 +253,7 @@ def _array(chance, path):
         "pickled": np.array([Pickled()], dtype=object),
         "text": np.full(values.shape, TEXTS[0]),
         "complex": values + 1j,
-        "whole numbers": values.astype(np.int8, casting="unsafe"),
+        "whole numbers": np.nan_to_num(values).clip(-128, 127).astype(np.int8),
         "true": values > 0,
         "emptied": values[:0] if values.ndim else values.reshape(1)[:0],
         "one axis more": values[None],

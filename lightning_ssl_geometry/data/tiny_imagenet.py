@@ -209,6 +209,8 @@ def _unpack(archive: Path, folder: Path) -> None:
             raise ValueError(
                 f"Expected {archive} to be a whole zip archive, but reading it failed: {error}."
             ) from error
+        except OSError as error:  # a broken archive may ask for a place before its beginning
+            raise OSError(error.errno, f"Unpacking {archive} failed: {error.strerror}") from error
         if not (unpacked := Path(scratch) / folder.name).is_dir():
             raise ValueError(f"Expected {archive} to have a folder {folder.name}, but it has none.")
         unpacked.rename(folder)
@@ -222,7 +224,7 @@ def _extract(archive: Path, scratch: str) -> None:
         for member in members:
             if what := _unwanted(member):
                 wanted = "only files and folders within it"
-                raise ValueError(f"Expected {archive} to have {wanted}, but got {what}: {member.filename!r}.")
+                raise ValueError(f"Expected {archive} to have {wanted}, but got {what}: {member.filename[:80]!r}.")
         if (size := sum(member.file_size for member in members)) > _MOST:  # no more than this is unpacked
             raise ValueError(f"Expected {archive} to unpack to at most {_MOST:,} bytes, but got {size:,}.")
         for member in track(members, f"Unpacking {archive.name}"):
@@ -233,4 +235,6 @@ def _unwanted(member: ZipInfo) -> str:
     path = PureWindowsPath(member.filename)  # knows both kinds of slashes, and drives
     if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
         return "a link or device"
+    if any(len(part.encode(errors="replace")) > 255 for part in path.parts):
+        return "a name of more than 255 bytes"
     return "a path outside of it" if path.anchor or ".." in path.parts else ""

@@ -215,6 +215,7 @@ def zipped(path, *members):
         ("C:/x", 0, "a path outside of it: 'C:/x'"),
         (f"{NAME}/train", stat.S_IFLNK | 0o777, f"a link or device: '{NAME}/train'"),
         (f"{NAME}/fifo", stat.S_IFIFO, "a link or device"),
+        (f"{NAME}/{'x' * 256}", 0, "a name of more than 255 bytes"),
     ],
 )
 def test_members_that_would_lie_elsewhere_are_refused(name, mode, what, tmp_path):
