@@ -5,7 +5,13 @@ and lightning takes longer (8 s and more) than the tests that a mutant needs, so
 runs in a forked child that loads the changed source in place of the file, which stays as it is.
 
 First, every test file of a room runs unchanged, and notes the processor time of each test and the functions that it
-calls. A mutant then meets the tests that call its function, the cheap ones first: those of the file that mirrors the
+calls. This baseline is kept in the folder for temporary files. A test file runs unchanged again when the file itself
+has changed, or a file of `ROOMS` one of whose functions it called. After other changes the baseline may be stale: of a
+fixture in another file, of an imported constant, of the package outside of `ROOMS`, or of a library. Then a mutant may
+miss a test that calls its function by now, and counts as survived. The script prints where the baseline is, and
+deleting that file makes the baseline anew.
+
+A mutant then meets the tests that call its function, the cheap ones first: those of the file that mirrors the
 module, its doctests, and then those of the other files of `ROOMS`. A failed test, an error or a test that takes 5 times
 as long (and 10 s more) kills the mutant. Tests of two processes are left out, since the second one has the source as
 it is, and so are tests of more than `--longest` seconds. Of other files, the cheapest tests run, `--wider` seconds
@@ -159,14 +165,12 @@ def attacked(mutant: Mutant, stages: list[dict[str, float]], folder: Path) -> No
 
 
 def baseline(rooms: list[str], cache: Path, modules: list[str]) -> dict[str, dict]:
-    """For each test file: the seconds and the called functions of its tests. Kept in a file while sources are equal."""
+    """For each test file: the seconds and the called functions of its tests, read from the cache where they hold."""
     known = json.loads(cache.read_text()) if cache.exists() else {}
     files = sorted({str(p.relative_to(ROOT)) for room in rooms for each in ROOMS[room] for p in test_files(each)})
-    package = b"".join(path.read_bytes() for path in sorted((ROOT / PACKAGE).rglob("*.py")))
     found = {}
     for file in [*files, *modules]:
-        key = hashlib.sha256(package + (ROOT / file).read_bytes()).hexdigest()
-        if known.get(file, {}).get("key") != key:
+        if file not in known or known[file]["key"] != fingerprint(file, known[file]["tests"]):
             with tempfile.TemporaryDirectory() as name:
                 child = multiprocessing.get_context("fork").Process(target=observed, args=(file, Path(name)))
                 child.start()
@@ -176,10 +180,19 @@ def baseline(rooms: list[str], cache: Path, modules: list[str]) -> dict[str, dic
                 answer = json.loads((Path(name) / "answer").read_text())
             if answer["failed"]:
                 sys.exit(f"Expected tests that pass without a change, but these fail: {answer['failed']}.")
-            known[file] = {"key": key, "tests": answer["tests"]}
+            known[file] = {"key": fingerprint(file, answer["tests"]), "tests": answer["tests"]}
             cache.write_text(json.dumps(known))
         found[file] = known[file]["tests"]
     return found
+
+
+def fingerprint(file: str, tests: dict[str, tuple[float, list[str]]]) -> str:
+    """The digest of a test file, and of the files of `ROOMS` whose functions its tests called."""
+    called = {call.rpartition(":")[0] for _, calls in tests.values() for call in calls}
+    rooms = tuple(f"{PACKAGE}/{room}/" for room in ROOMS)
+    paths = [file, *sorted(path for path in called if path.startswith(rooms))]
+    contents = {path: (ROOT / path).read_text() for path in paths if (ROOT / path).exists()}
+    return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
 
 def test_files(name: str) -> list[Path]:
@@ -374,6 +387,7 @@ def main(words: list[str] | None = None) -> None:
         gc.freeze()  # else the children's collections copy the memory of all that is imported
         modules = sorted({mutant.module for _, mutant in todo})
         cache = Path(tempfile.gettempdir()) / f"mutation_{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}.json"
+        print(f"baseline: {cache}", flush=True)
         known = baseline(sorted({room for room, _ in todo}), cache, modules)
         attack(todo, known, results, options)
     print(report(found, results))

@@ -86,14 +86,19 @@ def test_a_larger_sample_has_the_smaller_one_in_it():
     assert places != [mutate.place(mutant, 1) for mutant in each]
 
 
+def commit_all(folder):
+    """Make a repository of a folder, with one commit."""
+    person = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    for command in (["init", "-q"], ["add", "."], [*person, "commit", "-q", "-m", "a"]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+
+
 def test_changed_lines_are_gits(tmp_path, monkeypatch):
     monkeypatch.setattr(mutate, "ROOT", tmp_path)
     file = tmp_path / mutate.PACKAGE / "a.py"
     file.parent.mkdir()
     file.write_text("a\nb\nc\nd\n")
-    person = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    for command in (["init", "-q"], ["add", "."], [*person, "commit", "-q", "-m", "a"]):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    commit_all(tmp_path)
     file.write_text("a\nB\nc\nd\ne\nf\n")
     path = f"{mutate.PACKAGE}/a.py"
     assert mutate.changed_lines("HEAD") == {(path, 2), (path, 5), (path, 6)}
@@ -192,3 +197,42 @@ def test_a_second_start_runs_new_lines_and_survivors_only(tiny, tmp_path):
     source.write_text(TINY)
     test.write_text(TESTS.replace("assert area(3)", "assert area() == 784 and area(3)"))
     assert tiny("--again")[len(first) + 3 :] == [("28", "29", "killed")]
+
+
+def test_only_mutants_of_changed_lines_run(tiny, tmp_path):
+    commit_all(tmp_path)
+    source = tmp_path / "tiny/shapes/area.py"
+    source.write_text(TINY.replace("side * side", "2 * side * side / 2"))
+    found = sorted(tiny("--changed", "HEAD"))
+    assert [(before, after) for before, after, _ in found] == [
+        ("2", "3"),
+        ("2", "3"),
+        ("2 * side", "2 / side"),
+        ("2 * side * side", "2 * side / side"),
+        ("2 * side * side / 2", "2 * side * side * 2"),
+    ]
+    assert {outcome for *_, outcome in found} <= {"killed", "timeout"}  # the latter on a busy machine
+
+
+def test_unchanged_tests_run_again_after_a_change_of_what_they_call(tiny, tmp_path, monkeypatch):
+    def observed(file, folder, original=mutate.observed):
+        with (tmp_path / "observed").open("a") as log:
+            print(file, file=log)
+        original(file, folder)
+
+    def files_run_after(path, text):
+        (tmp_path / path).write_text(text)
+        (tmp_path / "observed").write_text("")
+        mutate.baseline(["shapes"], tmp_path / "cache.json", ["tiny/shapes/area.py"])
+        return (tmp_path / "observed").read_text().split()
+
+    monkeypatch.setattr(mutate, "observed", observed)
+    (tmp_path / "tiny/paths.py").write_text("def length(n):\n    return n\n")
+    paths = "from tiny.paths import length\n\n\ndef test_length():\n    assert length(3) == 3\n"
+    every = ["tests/test_area.py", "tests/test_paths.py", "tiny/shapes/area.py"]
+    assert files_run_after("tests/test_paths.py", paths) == every
+    assert files_run_after("tests/test_paths.py", paths) == []
+    assert files_run_after("tiny/paths.py", "def length(n):\n    return 1 * n\n") == []  # in no room
+    assert files_run_after("tiny/shapes/unused.py", "SIDE = 2\n") == []
+    assert files_run_after("tests/test_paths.py", paths + "\n") == ["tests/test_paths.py"]
+    assert files_run_after("tiny/shapes/area.py", "\n" + TINY) == ["tests/test_area.py", "tiny/shapes/area.py"]
