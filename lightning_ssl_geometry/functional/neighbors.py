@@ -35,16 +35,22 @@ def normalized_distance(a: Tensor, b: Tensor, *, scale: Scale = "unit") -> Tenso
     embeddings("N, D", a=a, b=b)
     one_of(get_args(Scale), scale=scale)
     shaped("N, D", a=a, b=b)
-    length_a, length_b = torch.linalg.vector_norm(a, dim=1), torch.linalg.vector_norm(b, dim=1)
+    length_a, length_b = _lengths(a), _lengths(b)
     if scale == "mean":
         if not length_a.any():
             raise ValueError("Expected `a` with a row other than 0, but all are 0.")
-        return torch.linalg.vector_norm(a - b, dim=1) / length_a.mean()
+        return _lengths(a - b) / length_a.mean()
     for name, length in (("a", length_a), ("b", length_b)):
         if not length.all():
             zeros = int((length == 0).sum())
             raise ValueError(f"Expected each row of `{name}` to have a direction, but got {zeros} rows of zeros.")
     return torch.linalg.vector_norm(a / length_a[:, None] - b / length_b[:, None], dim=1)
+
+
+def _lengths(x: Tensor) -> Tensor:
+    # relative to the largest number of a row, whose square may be 0 or infinite in float32
+    peak = x.detach().abs().amax(1, keepdim=True)
+    return torch.linalg.vector_norm(x / peak.where(peak > 0, 1), dim=1) * peak[:, 0]
 
 
 def label_agreement(label: Tensor, neighbor: Tensor) -> Tensor:

@@ -233,7 +233,8 @@ def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
 
     Returns:
         A float64 scalar >= 0. It is 0 for invariant representations, and 1 if a transformed image is as far from its
-        original as another image is. It is NaN if all rows of h and h_moved are equal.
+        original as another image is. It is NaN if all rows of h and h_moved are equal, and infinite if only those of
+        h are.
 
     Raises:
         ValueError: If the shapes differ, or there are fewer than 2 samples.

@@ -127,13 +127,14 @@ def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
     embeddings("..., d", z=z, vector=vector)
     if z.shape[-1:] != vector.shape[-1:] or z.ndim < 1:
         raise ValueError(f"Expected `z` and `vector` (..., d), but got {tuple(z.shape)}, {tuple(vector.shape)}.")
-    square = z.square().sum(-1, keepdim=True)
-    if not square.all():
-        zeros = int((square == 0).sum())
+    peak = z.detach().abs().amax(-1, keepdim=True)  # its square may be 0 or infinite in float32
+    if not peak.all():
+        zeros = int((peak == 0).sum())
         raise ValueError(
             f"Expected points `z` other than 0, where a sphere has no tangent, but got {zeros} points at 0."
         )
-    return vector - (vector * z).sum(-1, keepdim=True) / square * z
+    near = z / peak
+    return vector - (vector * near).sum(-1, keepdim=True) / near.square().sum(-1, keepdim=True) * near
 
 
 def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
