@@ -364,6 +364,7 @@ BAD = [
     (lambda: equivariance_error(SIX, X, "scale", scales=SCALES), "`scales` with S = 6 values"),
     (lambda: equivariance_error(six_of_shape(1, 4), X), r"`output` with S R = 1 \* 4 group elements, but got 6"),
     (lambda: equivariance_error(nn.Flatten(), X, "translation"), "`stride`, the pixels .*, since no output has maps"),
+    (lambda: equivariance_error(nn.AdaptiveMaxPool2d(1), X, "translation"), "since no output has maps"),
     (lambda: equivariance_error(nn.AvgPool2d((2, 1)), X, "translation"), "the sizes do not tell that of `output`"),
     (lambda: equivariance_error(nn.Upsample(scale_factor=4), X, "translation"), "do not tell that of `output`"),
     (lambda: equivariance_error(plain(), X, "translation", margin=4),

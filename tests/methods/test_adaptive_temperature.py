@@ -183,5 +183,7 @@ def test_wrong_input_is_named():
         module().observe(batch(views=3))
     with pytest.raises(ValueError, match=r"Expected a `projector` with a nn.Linear, .* but got Identity: put nn.Batch"):
         AdaptiveTemperatureModule(SmallCNN(1, 8), nn.Identity(), standardize=True)
+    with pytest.raises(ValueError, match="Expected `loss` alone, but got `normalize`, `temperature` beside it"):
+        AdaptiveTemperatureModule(SmallCNN(1, 8), nn.Linear(64, 4), loss=rusak(1.0), temperature=0.5, normalize=True)
     with pytest.raises(ValueError, match="Expected `standardize` to be True or False, but got 'no'"):
         module(standardize="no")

@@ -109,6 +109,16 @@ class Manual(BYOLModule):
         return observation
 
 
+def test_the_momentum_is_declared_and_accepted_from_0_to_1():
+    low, high = BYOLModule.quantities["momentum"].bounds
+    module(low, final_momentum=high)
+    for wrong in (low - 1e-6, high + 1e-6):
+        with pytest.raises(ValueError, match=r"Expected `momentum` in \[0, 1\], but got"):
+            module(wrong)
+        with pytest.raises(ValueError, match=r"Expected `final_momentum` in \[0, 1\], but got"):
+            module(final_momentum=wrong)
+
+
 def test_manual_optimization_is_followed_as_well(tmp_path):
     automatic = module()
     parts = deepcopy([automatic.backbone, automatic.projector, automatic.predictor])

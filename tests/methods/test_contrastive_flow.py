@@ -65,6 +65,7 @@ def test_the_cloud_is_a_function_of_its_seed_and_uniform():
     assert not torch.equal(cloud, ContrastiveFlowModule(4000, 3, seed=2).cloud)
     assert cloud.mean(0).norm() < 0.05
     torch.testing.assert_close(cloud.T @ cloud / 4000, torch.eye(3) / 3, rtol=0, atol=0.03)
+    torch.testing.assert_close(ContrastiveFlowModule(N).cloud, ContrastiveFlowModule(N, 2, seed=0, bunching=0.0).cloud)
     bunched = ContrastiveFlowModule(4000, 3, seed=1, bunching=0.8).cloud
     assert bunched[:, 0].mean() > 0.5
     assert uniformity(bunched) > uniformity(cloud) + 0.3
@@ -110,6 +111,24 @@ def test_a_network_moves_and_what_it_began_with_stays(tmp_path):
     assert all(torch.equal(after[name].float(), before[name]) for name in before)
     assert not any(p.requires_grad for p in model.start.parameters())
     assert not torch.equal(model.backbone[0].weight.float(), before["0.weight"])
+
+
+@pytest.mark.parametrize("settings", [{}, {"loss": VariationalLoss(0.5)}], ids=["default", "given"])
+def test_the_loss_is_that_of_both_views(settings):
+    """The default temperature is 0.5. Views differ as soon as the network is not its start."""
+    model, batch = ContrastiveFlowModule(N, 2, network(), **settings), points()
+    with torch.no_grad():
+        model.backbone[0].weight.mul_(3)
+    observation = model.step(batch)
+    z1, z2 = observation["z"]
+    assert (z1 - z2).norm() > 0.1
+    torch.testing.assert_close(observation["loss"], variational_loss(z1, z2, 0.5))
+
+
+def test_a_batch_of_one_sample_has_one_index():
+    image, index = points()["views"][0][:1], torch.tensor([N - 1])
+    model = flow(network())
+    torch.testing.assert_close(model.predict_step({"image": image, "index": index}, 0), 0.2 * model.cloud[-1:])
 
 
 def test_the_rate_is_constant(tmp_path):

@@ -22,6 +22,18 @@ from lightning_ssl_geometry.views import CropFamily
 K = 9
 
 
+def test_the_defaults_are_the_papers():
+    """8 draws, beta = 0.5, lambda = 0.0025, and Jensen's inequality."""
+    parts = ShallowCNN(image_size=6, out_dim=16, width=8), nn.Linear(16, 4), CropFamily(image_size=24, size=6, stride=9)
+    model = CRLTACModule(*parts)
+    observation = model.step(batch())
+    assert len(observation["z"]) == 8
+    expected = augmentation_channel_loss(observation["z"].transpose(0, 1), beta=0.5, jensen=True)
+    torch.testing.assert_close(observation["loss"], expected)
+    assert (model.entropy_weight, model.collapse_entropy) == (0.0025, 0.3)
+    assert observation["scores"] == {}  # without a policy there is none to look at
+
+
 def crl_tac(policy=True, **arguments):
     torch.manual_seed(0)
     return CRLTACModule(
@@ -82,6 +94,7 @@ def test_equal_crops_are_pairs_when_they_are_two_draws():
     torch.testing.assert_close(z, z[:1].expand_as(z))
     same = z[0] @ z[0].T / 2
     total = 4 * same.exp().sum(1) - same.diagonal().exp()
+    assert observation["scores"]["policy_entropy"] == pytest.approx(0.0, abs=1e-6)
     torch.testing.assert_close(observation["loss"], (total / (4 * 12 - 1)).log().mean() - 0.5)
 
 
@@ -236,6 +249,11 @@ def test_evaluation_looks_at_the_image_that_it_has():
         observation = model.observe(given)
         torch.testing.assert_close(observation["log_policy"].exp(), model.probabilities(given["image"]))
         torch.testing.assert_close(observation["h_image"], model(given["image"]))
+        z = model.project_image(observation["h_image"], given)
+        assert z.shape == (12, 4)
+        torch.testing.assert_close(observation["z_image"], z)
+        del given["image"]
+        assert {"h_image", "z_image"}.isdisjoint(model.observe(given))
     model.train()
     assert not torch.equal(model.observe(given)["log_policy"], observation["log_policy"])
 
@@ -298,14 +316,19 @@ def test_it_resumes_within_and_between_epochs(step, scheduler, tmp_path):
 
 
 class Blank(L.Callback):
+    def __init__(self, place):
+        self.place = place
+
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-        for view in batch["views"]:
-            view.fill_(-0.5)
+        if batch_idx == self.place:
+            for view in batch["views"]:
+                view.fill_(-0.5)
 
 
-def test_empty_images_are_refused(tmp_path):
+def test_a_first_batch_of_empty_images_is_refused_and_a_later_one_is_not(tmp_path):
+    fit(crl_tac(), tmp_path, Blank(1), max_epochs=1)
     with pytest.raises(ValueError, match="`views` with images that are not empty, but got a batch of 20 that all are"):
-        fit(crl_tac(), tmp_path, Blank())
+        fit(crl_tac(), tmp_path, Blank(0))
 
 
 def test_a_policy_that_is_not_finite_is_refused():

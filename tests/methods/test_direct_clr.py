@@ -32,6 +32,11 @@ def test_the_loss_is_cross_entropy_of_the_cosines_both_ways():
     torch.testing.assert_close(loss(z1, z2), torch.stack(both).mean())
 
 
+def test_the_default_subvector_is_that_of_the_paper():
+    model = DirectCLRModule(nn.Identity())
+    assert model.observe({"views": tuple(torch.randn(2, 4, 2048))})["z"].shape == (2, 4, 360)
+
+
 def test_a_loss_of_the_users_own():
     model, sample = DirectCLRModule(SmallCNN(1, 8, "group"), 24, InfoNCELoss(0.5)), batch()
     found = model.observe(sample)

@@ -54,6 +54,22 @@ def logged(rank, method, folder):
     return {name: value.item() for name, value in trainer.callback_metrics.items()}
 
 
+def test_scores_are_means_over_samples_and_the_batch_size_over_the_samples_of_its_loss(tmp_path):
+    """Batches of 10 and of 4 samples, with 2 views each, by weights that never change."""
+    alone = {method: logged(None, method, tmp_path / method) for method in METHODS}
+    torch.manual_seed(0)
+    model, batch = supervised(), collate(samples())
+    logits = model.projector(model(torch.cat(batch["views"])))
+    label = batch["label"].repeat(2)
+    for stage in ("train", "val"):
+        found = alone["supervised"]
+        assert found[f"{stage}/loss"] == pytest.approx(nn.functional.cross_entropy(logits, label).item(), rel=1e-5)
+        assert found[f"{stage}/accuracy"] == pytest.approx((logits.argmax(1) == label).float().mean().item(), rel=1e-6)
+        assert f"{stage}/batch_size" not in found  # a classifier's loss does not depend on it
+        assert alone["simclr"][f"{stage}/batch_size"] == pytest.approx((10 * 10 + 4 * 4) / 14)
+        assert f"{stage}/accuracy" not in alone["simclr"]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_mean_of_an_epoch_is_that_of_one_process(method, tmp_path, two_processes):
     alone = logged(None, method, tmp_path / "one")

@@ -1,8 +1,11 @@
 import math
 
+import lightning as L
 import pytest
 import torch
+from hosts import quiet
 from torch import nn
+from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.methods import ContrastiveFlowModule, CRLTACModule, SimCLRModule
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
@@ -33,6 +36,26 @@ def test_warm_up_alone():
 
 def test_no_warm_up_begins_at_the_peak():
     assert rates(0, 5)[0][0] == 2.0
+
+
+class Rates(L.Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_start(self, trainer, *_):
+        self.seen.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+@pytest.mark.parametrize(("epochs", "expected"), [(10, [0.25, 0.5, 0.75, 1.0]), (0.5, [0.5, 1.0, 1.0, 0.5])])
+def test_a_trial_of_four_batches_is_all_warm_up_where_that_is_longer(epochs, expected, tmp_path):
+    sgd = lambda groups: torch.optim.SGD(groups, lr=1.0)  # noqa: E731
+    model = SimCLRModule(nn.Linear(5, 4), nn.Linear(4, 2), warmup_epochs=epochs, optimizer=sgd)
+    look = Rates()
+    batches = [{"views": tuple(torch.randn(2, 3, 5)), "index": torch.arange(3)} for _ in range(4)]
+    loader = DataLoader(batches, collate_fn=lambda rows: rows[0])
+    quiet(tmp_path, fast_dev_run=4, callbacks=[look]).fit(model, loader)
+    assert look.seen == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("warmup", [-1, 6])

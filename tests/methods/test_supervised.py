@@ -42,6 +42,16 @@ def test_a_frozen_backbone_keeps_its_weights():
     assert model.projector.weight.grad.abs().sum() > 0
 
 
+def test_a_frozen_backbone_and_an_evaluation_build_no_graph():
+    given = batch()
+    for view in given["views"]:
+        view.requires_grad_()
+    assert module().step(given)["h"].requires_grad
+    assert not module(train_backbone=False).step(given)["h"].requires_grad
+    with torch.no_grad():
+        assert not module().step(given)["h"].requires_grad
+
+
 def test_an_equivariant_backbone_is_pooled_for_diagnostics():
     model = SupervisedModule(EquivariantCNN(width=2, group="rotation"), GroupClassifier(8, 3)).eval()
     found = model.observe(batch(image=batch()["views"][0]))
