@@ -1,5 +1,6 @@
 """Fixtures for all tests: the real data's folder, and gloo processes that stay for the test run."""
 
+import gc
 import os
 import pickle
 from multiprocessing.connection import Listener
@@ -12,6 +13,7 @@ from forked import SERVER
 from hypothesis import Phase, settings
 
 os.environ["JSONARGPARSE_DEPRECATION_WARNINGS"] = "off"  # Lightning's CLI calls what jsonargparse has deprecated
+_GPU = torch.cuda.is_available()
 _ANY_TIME = {"deadline": None, "database": None, "phases": (Phase.explicit, Phase.generate, Phase.shrink)}
 settings.register_profile("few", max_examples=12, derandomize=True, **_ANY_TIME)
 settings.register_profile("many", max_examples=1000, **_ANY_TIME)
@@ -26,9 +28,16 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
+def pytest_collection_finish():
+    """Spare the garbage collector what was imported, a million objects and more."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _seed():
-    torch.manual_seed(0)
+    seeded = torch if _GPU else torch.default_generator  # without a GPU, torch keeps each call and its stack for later
+    seeded.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

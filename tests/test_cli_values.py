@@ -105,8 +105,8 @@ def ended(capsys, call):
     if code is None:
         return None
     assert code == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith(("Seed set", "GPU ", "TPU "))]
-    (line,) = [line for line in lines if line and not line.startswith("💡")]
+    lines = [line.removeprefix("INFO: ") for line in capsys.readouterr().err.splitlines()]
+    (line,) = [line for line in lines if line and not line.startswith(("Seed set", "GPU ", "TPU ", "💡"))]
     assert line.startswith("ssl-geometry: error: ")
     return line.removeprefix("ssl-geometry: error: ")
 

@@ -250,7 +250,7 @@ def called(name, cloud, dtype=torch.float64, factor=1.0):
     made, scaled = arguments(name, cloud)
     given = {key: converted(value, dtype, factor if key in scaled else 1.0) for key, value in made.items()}
     positional = [given.pop("counters")] if "counters" in given else []
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # as in conftest.py
     before = copy.deepcopy((positional, given))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
