@@ -269,6 +269,15 @@ def test_a_copy_follows_its_own_weights(tmp_path):
     assert all(torch.equal(p, q) for p, q in zip(target(model), start, strict=True))
 
 
+def test_the_target_of_loaded_weights_begins_as_their_copy():
+    model = module()
+    with torch.no_grad():
+        model.backbone.weight.mul_(2)
+    assert not torch.equal(target(model)[0], online(model)[0])
+    model.setup("fit")
+    assert all(torch.equal(p, q) for p, q in zip(online(model), target(model), strict=True))
+
+
 def test_load_from_checkpoint(tmp_path):
     model = module()
     trainer = fit(tmp_path, model)

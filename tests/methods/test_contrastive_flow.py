@@ -206,6 +206,8 @@ def test_bad_batches():
         flow().step(batch | {"views": batch["views"][:1]})
     with pytest.raises(ValueError, match="Expected `index` from 0 to 3, as `num_points` says, but got 0 to 11"):
         ContrastiveFlowModule(4).step(batch)
+    with pytest.raises(ValueError, match=f"Expected `index` from 0 to {N - 1}, .* but got -1 to 1"):
+        ContrastiveFlowModule(N).predict_step({"image": batch["views"][0][:2], "index": torch.tensor([1, -1])}, 0)
     for wrong in (-1, N):
         there = {"image": batch["views"][0][:1], "index": torch.tensor([wrong])}
         with pytest.raises(ValueError, match=f"Expected `index` from 0 to {N - 1}, .* but got {wrong} to {wrong}"):

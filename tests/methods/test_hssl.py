@@ -173,6 +173,8 @@ def test_a_ssl_takes_one_base_space_for_both_views_and_h_ssl_two():
     first, second = model.fibers(features, batch())
     assert torch.equal(first % 100, second % 100)
     assert len(set((first % 100).flatten().tolist())) > 2
+    for fibers, sample in ((first, torch.arange(N)), (second, torch.arange(N, 2 * N))):  # one view each
+        assert torch.equal((fibers // 100).flatten(), sample)
     model = module("translation", "h-ssl")
     first, second = model.fibers(features, batch(index=torch.arange(2 * N)))
     assert not torch.equal(first, second)

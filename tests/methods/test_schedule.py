@@ -11,6 +11,8 @@ from lightning_ssl_geometry.methods import ContrastiveFlowModule, CRLTACModule, 
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.views import CropFamily
 
+NO_VALIDATION = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+
 
 def rates(warmup, total):
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
@@ -34,6 +36,12 @@ def test_warm_up_alone():
     assert rates(4, 4)[0] == pytest.approx([0.5, 1.0, 1.5, 2.0])
 
 
+def test_a_cosine_of_one_step_falls_to_0_in_it():
+    found, last = rates(4, 5)
+    assert found == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
+    assert last == pytest.approx(0)
+
+
 def test_no_warm_up_begins_at_the_peak():
     assert rates(0, 5)[0][0] == 2.0
 
@@ -46,16 +54,28 @@ class Rates(L.Callback):
         self.seen.append(trainer.optimizers[0].param_groups[0]["lr"])
 
 
-@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
-@pytest.mark.parametrize(("epochs", "expected"), [(10, [0.25, 0.5, 0.75, 1.0]), (0.5, [0.5, 1.0, 1.0, 0.5])])
-def test_a_trial_of_four_batches_is_all_warm_up_where_that_is_longer(epochs, expected, tmp_path):
+def seen_rates(folder, epochs, **arguments):
+    """The learning rates of a fit on four batches, of which the highest is 1."""
     sgd = lambda groups: torch.optim.SGD(groups, lr=1.0)  # noqa: E731
     model = SimCLRModule(nn.Linear(5, 4), nn.Linear(4, 2), warmup_epochs=epochs, optimizer=sgd)
     look = Rates()
     batches = [{"views": tuple(torch.randn(2, 3, 5)), "index": torch.arange(3)} for _ in range(4)]
-    loader = DataLoader(batches, collate_fn=lambda rows: rows[0])
-    quiet(tmp_path, fast_dev_run=4, callbacks=[look]).fit(model, loader)
-    assert look.seen == pytest.approx(expected)
+    quiet(folder, callbacks=[look], **arguments).fit(model, DataLoader(batches, collate_fn=lambda rows: rows[0]))
+    return look.seen
+
+
+@NO_VALIDATION
+def test_an_epoch_of_warm_up_counts_optimizer_steps(tmp_path):
+    """Two batches make a step, so that an epoch has two, and three epochs have six."""
+    found = seen_rates(tmp_path, 1, max_epochs=3, accumulate_grad_batches=2)
+    expected = [0.5, 1.0, *(0.5 + 0.5 * math.cos(math.pi * s / 4) for s in range(4))]
+    assert found == pytest.approx([rate for rate in expected for _ in range(2)])
+
+
+@NO_VALIDATION
+@pytest.mark.parametrize(("epochs", "expected"), [(10, [0.25, 0.5, 0.75, 1.0]), (0.5, [0.5, 1.0, 1.0, 0.5])])
+def test_a_trial_of_four_batches_is_all_warm_up_where_that_is_longer(epochs, expected, tmp_path):
+    assert seen_rates(tmp_path, epochs, fast_dev_run=4) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("warmup", [-1, 6])

@@ -62,6 +62,21 @@ def test_an_equivariant_backbone_is_pooled_for_diagnostics():
     assert found["scores"]["accuracy"] == (logits.argmax(1) == batch()["label"]).float().mean()
 
 
+def test_an_evaluation_scores_the_image_if_there_is_one_and_training_the_views():
+    """A network whose logits are the pixels: the image shows the class, the views show another."""
+    model = SupervisedModule(nn.Flatten(), nn.Identity())
+    shown = torch.eye(3).view(3, 1, 1, 3)
+    given = {"views": (shown.roll(1, 0), shown.roll(1, 0)), "image": shown, "label": torch.arange(3)}
+    assert model.step(given)["scores"]["accuracy"] == 0
+    found = model.eval().step(given)
+    assert found["scores"]["accuracy"] == 1
+    assert torch.equal(found["h_image"], torch.eye(3))
+    del given["image"]
+    found = model.step(given)
+    assert found["scores"]["accuracy"] == 0
+    assert "h_image" not in found
+
+
 def test_a_batch_without_labels_and_a_classifier_without_logits_are_refused():
     with pytest.raises(ValueError, match=r"Expected `label` in a batch for the classifier, but got \['views'\]"):
         module().observe({"views": batch()["views"]})

@@ -60,7 +60,10 @@ ROOMS = {  # the folder of the sources, and the tests that may kill its mutants
     "functional": ("tests/functional", "tests/losses", "tests/test_losses.py", "tests/test_precision.py"),
     "losses": ("tests/losses", "tests/test_losses.py", "tests/functional", "tests/methods"),
     "nn/equivariant": ("tests/nn", "tests/methods/test_hssl.py", "tests/functional/test_group_action.py"),
-    "methods": ("tests/methods", "tests/test_contract.py", "tests/test_declarations.py"),
+    "methods": (
+        *("tests/methods", "tests/test_contract.py", "tests/test_declarations.py"),
+        "tests/test_hostile_checkpoints.py",
+    ),
 }
 IMPORTED = "torch lightning.pytorch.cli torchmetrics torchvision sklearn.datasets scipy.stats pandas hypothesis "
 IMPORTED += "matplotlib.pyplot jsonargparse lightly.loss timm sklearn.linear_model sklearn.neighbors scipy.integrate"

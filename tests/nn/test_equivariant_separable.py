@@ -94,6 +94,12 @@ def test_the_layers_for_which_it_pays():
     assert not pays(64, 128, 3, 7, [5, 5], [0, 0])
 
 
+@pytest.mark.parametrize("out_size", [[8, 0], [0, 8], [0, 0], [-1, 8], [8, -1]])
+def test_it_does_not_pay_without_an_output(out_size):
+    """An ordinary convolution is then asked for, which refuses such images."""
+    assert not pays(64, 128, 3, 7, [15, 15], out_size)
+
+
 def test_layers_go_by_the_rule(monkeypatch):
     """At each scale, and only on processors."""
     wide = []
