@@ -47,7 +47,7 @@ def clusteredness(
     Args:
         z: (N, P).
         label: (N,) integers, the given clusters: from 2 to N - 1 different ones.
-        normalize: Divide the rows by their lengths first.
+        normalize: Divide the rows by their lengths first, or by 1e-12 where they are shorter.
         n_init: Number of starts of k-means, >= 1; the best result is used.
         seed: Seed of the starts.
 
@@ -86,7 +86,7 @@ def silhouette(z: Tensor, label: Tensor, *, normalize: bool = True) -> Tensor:
     Args:
         z: (N, P).
         label: (N,) integers, the given clusters: from 2 to N - 1 different ones.
-        normalize: Divide the rows by their lengths first.
+        normalize: Divide the rows by their lengths first, or by 1e-12 where they are shorter.
 
     Returns:
         A float64 scalar in [-1, 1]: 1 for tight clusters that are far apart, around 0 for clusters that overlap, below
@@ -116,7 +116,7 @@ def kmeans(z: Tensor, clusters: int, *, normalize: bool = True, n_init: int = 10
     Args:
         z: (N, P), floating point and finite.
         clusters: k, from 2 to N - 1.
-        normalize: Divide the rows by their lengths first.
+        normalize: Divide the rows by their lengths first, or by 1e-12 where they are shorter.
         n_init: Number of starts, >= 1; the best result is used.
         seed: Seed of the starts.
     """

@@ -24,7 +24,7 @@ def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = T
         z1: (N, P), view 1.
         z2: (N, P), view 2.
         alpha: Exponent of the distance, > 0.
-        normalize: Project the rows onto the unit sphere first.
+        normalize: Divide the rows by their lengths first, or by 1e-12 where they are shorter.
     """
     embeddings("N, P", z1=z1, z2=z2)
     shaped("N, P", z1=z1, z2=z2)
@@ -44,7 +44,7 @@ def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size:
     Args:
         z: (N, P), N >= 2.
         t: Inverse squared width of the kernel, > 0.
-        normalize: Project the rows onto the unit sphere first.
+        normalize: Divide the rows by their lengths first, or by 1e-12 where they are shorter.
         block_size: Rows computed at once; memory is O(N x block_size).
 
     >>> import torch
