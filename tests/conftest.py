@@ -34,6 +34,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_unconfigure():
+    """Give it back, or nanobind reports leaks at the interpreter's end."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     seeded = torch if _GPU else torch.default_generator  # without a GPU, torch keeps each call and its stack for later
