@@ -2,6 +2,7 @@
 
 __all__ = ["TinyImageNetDataModule"]
 
+import errno
 import shutil
 import stat
 import zlib
@@ -205,12 +206,12 @@ def _unpack(archive: Path, folder: Path) -> None:
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         try:
             _extract(archive, scratch)
-        except (BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeError, zlib.error) as error:
+        except (BadZipFile, EOFError, OSError, RuntimeError, UnicodeError, zlib.error) as error:
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is a place before the beginning
+                raise OSError(error.errno, f"Unpacking {archive} failed: {error.strerror}") from error
             raise ValueError(
                 f"Expected {archive} to be a whole zip archive, but reading it failed: {error}."
             ) from error
-        except OSError as error:  # a broken archive may ask for a place before its beginning
-            raise OSError(error.errno, f"Unpacking {archive} failed: {error.strerror}") from error
         if not (unpacked := Path(scratch) / folder.name).is_dir():
             raise ValueError(f"Expected {archive} to have a folder {folder.name}, but it has none.")
         unpacked.rename(folder)

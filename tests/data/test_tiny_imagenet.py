@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import stat
 import threading
@@ -232,7 +233,7 @@ def test_a_broken_archive_is_named_and_one_that_unpacks_to_too_much(tmp_path, mo
     path = tmp_path / "x.zip"
     zipped(path)
     whole = path.read_bytes()
-    for broken in (b"", whole[:-30], whole.replace(b"n01\n", b"n02\n")):
+    for broken in (b"", whole[1:], whole[:-30], whole.replace(b"n01\n", b"n02\n")):
         path.write_bytes(broken)
         with pytest.raises(ValueError, match=r"x.zip to be a whole zip archive, but reading it failed: .*\."):
             module._unpack(path, tmp_path / NAME)
@@ -240,6 +241,18 @@ def test_a_broken_archive_is_named_and_one_that_unpacks_to_too_much(tmp_path, mo
     monkeypatch.setattr(module, "_MOST", 3)
     with pytest.raises(ValueError, match=r"x.zip to unpack to at most 3 bytes, but got 4\."):
         module._unpack(path, tmp_path / NAME)
+    assert left_in(tmp_path) == ["x.zip"]
+
+
+def test_a_full_disk_is_an_error_that_names_the_archive(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    zipped(tmp_path / "x.zip")
+    monkeypatch.setattr(ZipFile, "extract", full)
+    with pytest.raises(OSError, match=r"Unpacking .*x.zip failed: No space left on device") as caught:
+        module._unpack(tmp_path / "x.zip", tmp_path / NAME)
+    assert caught.value.errno == errno.ENOSPC
     assert left_in(tmp_path) == ["x.zip"]
 
 
