@@ -12,7 +12,7 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # what the repository declares, not what happens to be installed
 
+from lightning_ssl_geometry.cost import LETTERS, Cost  # noqa: E402
 from lightning_ssl_geometry.diagnostics.card import range_of  # noqa: E402
 from lightning_ssl_geometry.quantity import SECTIONS, Paper, Quantity  # noqa: E402
 
@@ -38,6 +39,12 @@ _INTRO = """# What each number says
 Every quantity on the page of a run, with what low and high values mean, between which bounds it lies and where it comes
 from. The sentences stand beside the code that computes the numbers, in the class that is named, and the page of a run
 shows the same ones. N is the number of samples, V of views, D and P are the dimensions of h and z.
+"""
+_COST = """The work of each update and of each readout (`compute`), and the memory in between, grow as these sums do.
+If a diagnostic keeps a fixed number of samples, N is at most that number. Settings, views and logarithms count as
+constants. A term may be left out if others exceed it wherever there are more samples than dimensions. Each class
+declares the sums as its `cost`. The contracts `cost` and `memory` of
+{func}`~lightning_ssl_geometry.testing.check_diagnostic` count operations and bytes, and compare.
 """
 
 
@@ -59,8 +66,8 @@ def table(classes: Iterable[type]) -> str:
     return "\n".join(["| on the page | diagnostics |", "| --- | --- |", *lines])
 
 
-def page(classes: Iterable[type]) -> str:
-    """Write the page: a heading for each section, and below it one for each quantity that is drawn."""
+def page(classes: Sequence[type]) -> str:
+    """Write the page: a heading for each section, and below it one for each quantity that is drawn; then all costs."""
     sections: dict[str, dict[tuple[str, str], list[str]]] = {}
     sources: dict[Paper, None] = {}
     for each in classes:
@@ -77,7 +84,8 @@ def page(classes: Iterable[type]) -> str:
         for (entry, limits), names in sections[section].items():
             parts.append(f"{entry}\n\n{'; '.join(names)}.{f' {limits}' if limits else ''}\n")
     papers = [f"- {_linked(paper)}: {_text(paper.title)}" for paper in sorted(sources, key=lambda paper: paper.short)]
-    return "\n".join([*parts, "## Papers\n", *papers, ""])
+    costs = [each for each in classes if getattr(each, "cost", None)]
+    return "\n".join([*parts, *([_costs(costs)] if costs else []), "## Papers\n", *papers, ""])
 
 
 def with_table(readme: str, made: str) -> str:
@@ -90,6 +98,18 @@ def with_table(readme: str, made: str) -> str:
     if len(place.findall(readme)) != 1:
         raise ValueError(f"Expected `readme` with {_BEGIN!r} and {_END!r} once, but got {len(place.findall(readme))}.")
     return place.sub(lambda _: f"{_BEGIN}\n{made}\n{_END}", readme)
+
+
+def _costs(classes: Iterable[type]) -> str:
+    """Write a section with a table: a row for each class, and below it what the letters mean."""
+    rows = []
+    for each in sorted(classes, key=lambda each: each.__name__):
+        cost: Cost = each.cost  # type: ignore[attr-defined]
+        said = f"`{cost.compute}`" + (f" (not counted: {_text(cost.uncounted)})" if cost.uncounted else "")
+        rows.append(f"| `{each.__name__}` | `{cost.update}` | {said} | `{cost.memory}` |")
+    letters = [f"- `{letter}`: {meaning}" for letter, meaning in LETTERS.items()]
+    head = ["| diagnostic | an update | a readout | memory |", "| --- | --- | --- | --- |"]
+    return "\n".join(["## Cost\n", _COST, *letters, "", *head, *rows, ""])
 
 
 def _quantities(each: type) -> Mapping[str, Quantity]:

@@ -26,6 +26,7 @@ ROOMS = {
     "types": set(),
     "expressions": set(),
     "quantity": rooms("expressions"),
+    "cost": set(),
     "papers": rooms("quantity"),
     "manifest": rooms("quantity"),
     "checks": set(),
@@ -45,7 +46,7 @@ ROOMS = {
     "data": rooms("checks deprecation either_lightning precision random settings types views"),
     "methods": rooms("checks deprecation distributed functional losses nn papers quantity random settings types views"),
     "diagnostics": rooms(
-        "checks deprecation distributed functional introspection losses papers precision quantity random settings"
+        "checks cost deprecation distributed functional introspection losses papers precision quantity random settings"
     ),
     "observe": rooms("checks deprecation distributed introspection spelling types views"),
     "recording": rooms("diagnostics either_lightning files manifest observe precision quantity report"),
@@ -61,7 +62,7 @@ ROOMS = {
         "either_lightning functional introspection methods nn observe report spelling types views"
     ),
     "diagnose_options": set(),
-    "testing": rooms("callbacks checks diagnostics methods quantity spelling"),
+    "testing": rooms("callbacks checks cost diagnostics methods quantity spelling"),
     "start": rooms("callbacks cli_lightning cli_messages diagnose loggers methods recording"),
     "describe": rooms("callbacks diagnose diagnostics methods observe quantity spelling"),
     "cli": rooms("cli_messages commands spelling start"),
@@ -77,6 +78,7 @@ ROOMS = {
 FOREIGN = {
     "expressions": {"torch", "lightning", "numpy"},
     "quantity": {"torch", "lightning", "numpy"},
+    "cost": {"torch", "lightning", "numpy"},
     "manifest": {"torch", "lightning", "numpy"},
     "diagnostics": {"lightning"},
     "functional": {"lightning"},

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.quantity import Chart, Paper, Picture, Quantity
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +64,7 @@ class OtherLoss(Loss):
 
 class Own(Loss):
     section = "My own heading"
+    cost = Cost(update="n D", compute="N^2 D", memory="N D", uncounted="a sort of numpy")
 
 
 def test_the_files_are_as_the_classes_declare(capsys):
@@ -104,7 +106,16 @@ def test_what_several_classes_declare_alike_stands_there_once():
     assert page.count("### Loss") == 2  # the second under a heading of its own
     assert "`Loss`, `loss` ([Somebody 2024](https://arxiv.org/abs/2401.00001)); `OtherLoss`, `loss`." in page
     headings = [line for line in page.splitlines() if line.startswith("## ")]
-    assert headings == ["## Is it learning?", "## Ranks and dimensions", "## My own heading", "## Papers"]
+    assert headings == ["## Is it learning?", "## Ranks and dimensions", "## My own heading", "## Cost", "## Papers"]
+
+
+def test_the_costs_that_classes_declare_are_a_table():
+    page = readings.page([Tightness, Own])
+    cost = page[page.index("## Cost") : page.index("## Papers")]
+    assert "| `Own` | `n D` | `N^2 D` (not counted: a sort of numpy) | `N D` |\n" in cost
+    assert "- `D`: width of the observed vectors, such as h and z\n" in cost
+    assert "Tightness" not in cost
+    assert "## Cost" not in readings.page([Tightness])
 
 
 def test_the_table_has_a_row_for_each_section():

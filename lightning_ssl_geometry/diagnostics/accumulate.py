@@ -24,6 +24,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 from lightning_ssl_geometry.checks import indexed, whole
 from lightning_ssl_geometry.checks import seed as checked_seed
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic, Standing
 from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -49,6 +50,7 @@ class Moments(Diagnostic):
     """
 
     full_state_update = False
+    cost = Cost(update="n D^2", compute="D^3", memory="D^2")
     matrices: ClassVar[int] = 1  # (D, D) in the state
     rows: Tensor
     total: Tensor

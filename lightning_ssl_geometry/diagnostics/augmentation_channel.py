@@ -12,6 +12,7 @@ from torch import Tensor
 from torchmetrics.utilities.prints import rank_zero_warn
 
 from lightning_ssl_geometry.checks import at_least, shaped
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
@@ -58,6 +59,7 @@ class NonEmptyProbability(Diagnostic):
     """
 
     section = "channel"
+    cost = Cost(update="n K + n X", compute="1", memory="1")
     quantities: ClassVar[dict[str, Quantity]] = {
         "learned": _filled(
             title="Probability of views that show something",
@@ -117,6 +119,7 @@ class PolicyEntropy(Diagnostic):
     """
 
     section = "channel"
+    cost = Cost(update="n K", compute="1", memory="1")
     quantities: ClassVar[dict[str, Quantity]] = {
         "": replace(
             POLICY_ENTROPY,
@@ -157,6 +160,7 @@ class PolicyMaps(SampledRows):
     """
 
     section = "channel"
+    cost = Cost(update="n K + n X + N K + N X", compute="N K + N X", memory="N K + N X")
     quantities: ClassVar[dict[str, Quantity]] = {
         "image": _map(
             title="What the policy looks at",
@@ -201,6 +205,7 @@ class PairSimilarity(SampledRows):
     """
 
     section = "channel"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="Similarity of different samples",
@@ -248,6 +253,7 @@ class EmbeddingVectors(SampledRows):
     """
 
     section = "channel"
+    cost = Cost(update="n D + N D", compute="N D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "z": _embedding(
             title="Embeddings as they are",

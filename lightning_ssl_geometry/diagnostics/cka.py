@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import ComparedRows, first_view
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -47,6 +48,7 @@ class CKADrift(ComparedRows):
     """
 
     section = "change"
+    cost = Cost(update="n D + N D", compute="N D^2", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "first": _similarity(
             title="CKA with the first readout",

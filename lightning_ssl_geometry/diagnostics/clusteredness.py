@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample, label_second
 from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
@@ -53,6 +54,7 @@ class Clusteredness(SampledRows):
     """
 
     section = "dynamics"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D", uncounted="k-means and silhouettes of scikit-learn")
     quantities: ClassVar[dict[str, Quantity]] = {
         "nmi": replace(
             _SCORE,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from lightning_ssl_geometry.checks import at_least, shaped
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position, deprecated
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledEmbeddings, by_sample
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
@@ -158,6 +159,7 @@ class LossTerms(SampledEmbeddings):
     """
 
     section = "content_style"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "total": _term(
             title="Both terms of the loss",
@@ -231,6 +233,7 @@ class DimensionTemperature(Diagnostic):
     """
 
     section = "content_style"
+    cost = Cost(update="D", compute="D", memory="D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="Temperature of each dimension",
@@ -281,6 +284,7 @@ class OutputWeights(Diagnostic):
     """
 
     section = "content_style"
+    cost = Cost(update="F", compute="D", memory="D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "weight": _weight(
             title="Weights of the outputs",

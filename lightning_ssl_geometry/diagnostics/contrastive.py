@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import positive
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.diagnostics.undefined import directions
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
@@ -52,6 +53,7 @@ class UpperBound(SampledEmbeddings):
     """
 
     section = "bound"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "info_nce": _loss(
             title="InfoNCE",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import class_numbers
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample, first_view
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -48,6 +49,7 @@ class RankConvergence(SampledRows):
     """
 
     section = "ranks"
+    cost = Cost(update="n D + N D", compute="N D^2", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "rank": _nested(
             title="Effective rank over the number of rows",
@@ -130,6 +132,7 @@ class ClassRank(SampledRows):
     """
 
     section = "ranks"
+    cost = Cost(update="n D + N D", compute="N D^2", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "mean": Quantity(
             title="Effective rank within classes",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.card import card_html
 from lightning_ssl_geometry.diagnostics.drawing import draw
 from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
@@ -40,6 +41,7 @@ class Diagnostic(Metric):
     Attributes:
         section: Section of the report that shows the results: a key of `quantity.SECTIONS`, or a new heading.
         quantities: Maps each key of the result of `compute` to a description. The key of a single result is "".
+        cost: How the work of `update` and `compute` and the memory of the state grow. None: it is not declared.
         prefers: Maps an argument of `update` to the data that replace it in training steps, if a step has such data.
             None: if `update` takes `h` and `projector`, the projector's inputs "fibers" replace h.
         optional: Whether monitors leave the diagnostic out, without a warning, in training and where it has nothing to
@@ -48,6 +50,7 @@ class Diagnostic(Metric):
 
     section: ClassVar[str] = "other"
     quantities: ClassVar[Mapping[str, Quantity]] = {}
+    cost: ClassVar[Cost | None] = None
     prefers: ClassVar[Mapping[str, str] | None] = None
     optional: bool = False
     _forwards = False  # `forward` calls `reset`, but the samples go on

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import at_least, floating, one_of, shaped
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
@@ -57,6 +58,7 @@ class EquivarianceError(Diagnostic):
     """
 
     section = "equivariance"
+    cost = Cost(update="n F", compute="1", memory="1")
     quantities: ClassVar[dict[str, Quantity]] = {
         "mean": _of_network(
             title="Equivariance error",
@@ -140,6 +142,7 @@ class InvarianceError(Diagnostic):
     """
 
     section = "equivariance"
+    cost = Cost(update="n F", compute="D", memory="D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "mean": _error(
             title="Invariance error",
@@ -210,7 +213,7 @@ class InvarianceError(Diagnostic):
         self.require(self.rows, "samples", least=2)
         variance = (self.square - self.total.square().sum() / self.rows) / (self.rows - 1)
         dim = len(self.total)
-        floor = dim * moments_floor(self.rows, self.square.expand(dim, dim) / dim, self.rounding)
+        floor = dim * moments_floor(self.rows, (self.square / dim).expand(dim, dim), self.rounding)
         if not floor < variance < torch.inf:
             nan = undefined(self, "h is the same for all images but for rounding, or not finite", like=self.moved)
             return {"mean": nan.mean(), "elements": nan}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from lightning_ssl_geometry.checks import one_of, positive
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
 from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
 from lightning_ssl_geometry.functional.groups.equivariance import Transformation
@@ -49,6 +50,7 @@ class LossGap(SampledRows):
     """
 
     section = "equivariance"
+    cost = Cost(update="n F + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "a_ssl": _loss(
             title="A-SSL's loss",

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings, by_sample
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined, unit_directions
@@ -38,6 +39,7 @@ class Alignment(Diagnostic):
     """
 
     section = "hypersphere"
+    cost = Cost(update="n D", compute="1", memory="1")
     quantities: ClassVar[dict[str, Quantity]] = {
         "": _quantity(
             title="Alignment",
@@ -101,6 +103,7 @@ class GaussianPotential(_KernelMean):
     """
 
     section = "hypersphere"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "": _quantity(
             title="Gaussian potential",
@@ -133,6 +136,7 @@ class Uniformity(_KernelMean):
     """
 
     section = "hypersphere"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "": _quantity(
             title="Uniformity",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import inside
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, first_view
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -54,6 +55,7 @@ class IntrinsicDimension(SampledRows):
     """
 
     section = "ranks"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "two_nn": _dimension(
             title="Intrinsic dimension, TwoNN",

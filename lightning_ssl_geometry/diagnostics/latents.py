@@ -13,6 +13,7 @@ from torch.nn.functional import normalize as unit_rows
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating, first_view
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
@@ -68,6 +69,7 @@ class LatentR2(Diagnostic):
     """
 
     section = "content_style"
+    cost = Cost(update="n D^2 + n F", compute="D^3", memory="D^2")
     quantities: ClassVar[dict[str, Quantity]] = {
         "content": _by_layer(
             title="R² of content by layer",

@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
 from lightning_ssl_geometry.quantity import Quantity
 
@@ -25,6 +26,7 @@ class LayerSample(SampledRows):
     """
 
     section = "layers"
+    cost = Cost(update="n D + N D", compute="N D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "sample": Quantity(title="Sample", text="Position of each kept sample in its data set.", shown=False),
         "label": Quantity(title="Label", text="Class of each kept sample.", shown=False),

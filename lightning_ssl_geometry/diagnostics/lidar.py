@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import positive
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import by_sample
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -32,6 +33,7 @@ class LiDAR(Diagnostic):
     """
 
     section = "ranks"
+    cost = Cost(update="n D^2", compute="D^3", memory="D^2")
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="LiDAR",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchmetrics.functional import r2_score
 
 from lightning_ssl_geometry.checks import at_least, floating, inside, one_of, shaped
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.tangent import is_linear_projector, isotropic, projector_weight
@@ -73,6 +74,7 @@ class LieGenerator(SampledRows):
     """
 
     section = "augmentations"
+    cost = Cost(update="n X + N X", compute="N D^2 + N F", memory="N X")
     quantities: ClassVar[dict[str, Quantity]] = {
         "r2": _recovered(
             title="Strength of a transformation, recovered",
@@ -218,6 +220,7 @@ class RotationRank(SampledRows):
     """
 
     section = "augmentations"
+    cost = Cost(update="n X + N X", compute="N D + N X + N F", memory="N X")
     quantities: ClassVar[dict[str, Quantity]] = {
         "angles": Quantity(
             title="Largest angle",

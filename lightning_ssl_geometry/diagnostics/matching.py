@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import first_view
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
@@ -49,6 +50,7 @@ class MeanCorrelationCoefficient(Diagnostic):
     """
 
     section = "content_style"
+    cost = Cost(update="n D^2", compute="D^3", memory="D^2", uncounted="linear_sum_assignment of scipy")
     quantities: ClassVar[dict[str, Quantity]] = {
         "mean": _correlation(
             title="Outputs as latents (MCC)",
@@ -141,6 +143,7 @@ class TemperatureOrder(Diagnostic):
     """
 
     section = "content_style"
+    cost = Cost(update="n D^2", compute="D^3", memory="D^2")
     quantities: ClassVar[dict[str, Quantity]] = {
         "auc": _order(
             title="Order of the temperatures",

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import by_sample
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined, unit_directions
@@ -45,6 +46,7 @@ class ModalityGap(Diagnostic):
     """
 
     section = "hypersphere"
+    cost = Cost(update="n D", compute="D", memory="D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "gap": _quantity(
             title="Modality gap",

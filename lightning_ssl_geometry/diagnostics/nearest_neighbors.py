@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import whole
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, first_view
 from lightning_ssl_geometry.diagnostics.thumbnails import STRETCHED, are_images, consistent, thumbnails
 from lightning_ssl_geometry.diagnostics.undefined import directions
@@ -41,6 +42,7 @@ class NearestNeighbors(SampledRows):
     """
 
     section = "data"
+    cost = Cost(update="n D + n X + N D + N X", compute="N D + N X", memory="N D + N X")
     quantities: ClassVar[dict[str, Quantity]] = {
         "image": _quantity(
             title="Nearest neighbours",

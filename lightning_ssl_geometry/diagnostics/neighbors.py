@@ -11,6 +11,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample, label_second
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
@@ -63,6 +64,7 @@ class HardestNegativeDistance(SampledRows):
     """
 
     section = "neighbors"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "distance": _distance(
             title="Distance to the hardest negative",
@@ -131,6 +133,7 @@ class LabelAgreement(SampledRows):
     """
 
     section = "neighbors"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "fine": _shared(
             title="Label shared with the hardest negative",

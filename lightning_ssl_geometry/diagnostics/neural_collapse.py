@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities import dim_zero_cat
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.neural_collapse import class_moments, moments_neural_collapse
@@ -42,6 +43,7 @@ class NeuralCollapse(Diagnostic):
     """
 
     section = "neighbors"
+    cost = Cost(update="n D^2", compute="C D^2", memory="C D + D^2")
     quantities: ClassVar[dict[str, Quantity]] = {
         "within_class": _quantity(
             title="Spread within classes",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import at_least, one_of, positive
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import ComparedRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -63,6 +64,7 @@ class NeuralKernel(ComparedRows):
     """
 
     section = "dynamics"
+    cost = Cost(update="n X + N X", compute="N^2 D + N F + N^3", memory="N^2 + N X")
     quantities: ClassVar[dict[str, Quantity]] = {
         "within": _cosine(
             title="Neural kernel within classes",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, by_sample, evaluating, first_view
 from lightning_ssl_geometry.diagnostics.tangent import displacements, isotropic
@@ -85,6 +86,7 @@ class JacobianRank(_AroundRepresentations):
     """
 
     section = "augmentations"
+    cost = Cost(update="n D + N D", compute="N D^3 + N D F", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "rank": _jacobian(
             title="Rank of the projector's Jacobian",
@@ -134,6 +136,7 @@ class LinearRegions(_AroundRepresentations):
     """
 
     section = "augmentations"
+    cost = Cost(update="n D + N D", compute="N D + N F", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "visited": _regions(
             title="Linear regions visited",
@@ -185,6 +188,7 @@ class LocalUnexplainedVariance(_AroundSamples):
     """
 
     section = "augmentations"
+    cost = Cost(update="n D + N D", compute="N^2 D + D^3 + D F", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "full": _missed(
             title="Unexplained variance, per region",

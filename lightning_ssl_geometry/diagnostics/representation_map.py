@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import one_of, whole
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, first_view
 from lightning_ssl_geometry.diagnostics.thumbnails import consistent
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -61,6 +62,7 @@ class RepresentationMap(SampledRows):
     """
 
     section = "data"
+    cost = Cost(update="n D + N D", compute="N D^2", memory="N D", uncounted="t-SNE and UMAP, if chosen")
     quantities: ClassVar[dict[str, Quantity]] = _quantities("pca")
 
     def __init__(self, method: Method = "pca", count: int = 400, seed: int = 0) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -34,6 +35,7 @@ class SIGReg(SampledEmbeddings):
     """
 
     section = "hypersphere"
+    cost = Cost(update="n D + N D", compute="N D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="Distance from an isotropic Gaussian (SIGReg)",

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, evaluating
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
@@ -152,6 +153,7 @@ class ProjectorRank(Diagnostic):
     """
 
     section = "ranks"
+    cost = Cost(update="D^2", compute="D^3", memory="D^2")
     quantities: ClassVar[dict[str, Quantity]] = {
         "rank": _of_projector(
             title="Projector rank",

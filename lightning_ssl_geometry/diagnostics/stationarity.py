@@ -8,6 +8,7 @@ from typing import ClassVar, TypedDict, Unpack
 
 from torch import Tensor
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position, deprecated
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings, by_sample
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
@@ -65,6 +66,7 @@ class Stationarity(SampledEmbeddings):
     """
 
     section = "dynamics"
+    cost = Cost(update="n D + N D", compute="N^2 D", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "tangential": _quantity(
             title="Gradient along the sphere",

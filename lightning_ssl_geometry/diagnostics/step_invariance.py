@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize as unit
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.neighbors import all_alike
@@ -51,6 +52,7 @@ class StepInvariance(SampledRows):
     """
 
     section = "dynamics"
+    cost = Cost(update="n D + n X + N D + N X", compute="N^2 D + N F", memory="N D + N X")
     quantities: ClassVar[dict[str, Quantity]] = {
         "distance": _quantity(
             title="Distance of views from their sample",

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledRows, Standing, by_sample
 from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
@@ -179,6 +180,7 @@ class UnexplainedVariance(SampledRows):
     """
 
     section = "augmentations"
+    cost = Cost(update="n D + N D", compute="N^2 D + N D^2", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "full": _missed(
             title="Unexplained variance",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import whole
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows
 from lightning_ssl_geometry.diagnostics.thumbnails import STRETCHED, are_images, thumbnails
 from lightning_ssl_geometry.quantity import Picture, Quantity
@@ -28,6 +29,7 @@ class ViewPairs(SampledRows):
     """
 
     section = "data"
+    cost = Cost(update="n X + N X", compute="N X", memory="N X")
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="Pairs of views",

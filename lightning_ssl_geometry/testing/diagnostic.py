@@ -3,11 +3,10 @@
 __all__ = ["DIAGNOSTIC_CONTRACTS", "check_diagnostic"]
 
 import copy
-import inspect
 import math
 import pickle
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 import torch
@@ -18,12 +17,13 @@ from lightning_ssl_geometry.diagnostics import UndefinedWarning
 from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.quantity import SECTIONS, Invariance, Quantity, cap_at, declared
+from lightning_ssl_geometry.testing.case import Case, Results, by_key, computed
 from lightning_ssl_geometry.testing.contract import kept, of_all
-from lightning_ssl_geometry.testing.observation import SPACES, Observation, Sampled, named_in_update
+from lightning_ssl_geometry.testing.cost import cost, memory
+from lightning_ssl_geometry.testing.observation import SPACES, Observation
 
 _SLACK = 1e-5  # relative to the ends of a range: rounding of float32 sums
 _AS_OBSERVED = ("points", "images", "gallery", "classes")  # kinds of pictures that show samples and measure nothing
-_Results = dict[str, Tensor]
 
 
 def check_diagnostic(
@@ -33,6 +33,7 @@ def check_diagnostic(
     *,
     axes: Mapping[str, int | None] | None = None,
     only: Iterable[str] | None = None,
+    sized: Callable[[int, int], Observation] | None = None,
 ) -> dict[str, str]:
     """Check that a diagnostic keeps the contracts of this package.
 
@@ -55,6 +56,8 @@ def check_diagnostic(
     described                 each result has a declaration with sentences that stand alone
     bounds                    results lie within the declared bounds and cap
     invariances               results do not change under the declared invariances
+    memory                    the memory of the state grows as `cost` declares, with the samples and the width
+    cost                      the work of `update` and `compute` grows as `cost` declares
     ========================  ==========================================================================================
 
     Args:
@@ -66,6 +69,10 @@ def check_diagnostic(
         axes: Maps arguments to the axis of the samples, or to None for values without samples. By default, the axis is
             1 for `h`, `z` and `latent` with views, and 0 for others.
         only: Names of the contracts to check. None: all.
+        sized: Makes the observation of N samples with D dimensions from (N, D), with 480 samples and 32 dimensions at
+            most, for the contracts `memory` and `cost`. None: the samples of `observation` are drawn again with noise.
+            The width is then changed only if `observation` has no other numbers than h, z, h_image, z_image and
+            integers.
 
     Returns:
         Maps each contract to "kept", or to "left out" or "fails as expected" with the reason.
@@ -75,77 +82,11 @@ def check_diagnostic(
         ValueError: If an argument is wrong: the Metric has observed something, a name is unknown, a reason is missing,
             or the observation lacks an argument of `update`.
     """
-    return kept(DIAGNOSTIC_CONTRACTS, _Case(metric, observation, axes), expected_failures, only=only)
+    case = Case(metric, observation, axes=axes, sized=sized)
+    return kept(DIAGNOSTIC_CONTRACTS, case, expected_failures, only=only)
 
 
-class _Case:
-    """A Metric that stays empty, with its observation."""
-
-    def __init__(self, metric: Metric, observation: Observation, axes: Mapping[str, int | None] | None) -> None:
-        if not isinstance(metric, Metric):
-            raise ValueError(f"Expected `metric` to be a torchmetrics.Metric, but got {metric!r}.")
-        if metric.update_called:
-            raise ValueError("Expected `metric` to have observed nothing yet, but its `update` was called.")
-        parameters = inspect.signature(metric.update).parameters
-        self.name, self.metric = type(metric).__name__, metric
-        needed = named_in_update(metric, observation, axes)
-        wanted = [name for name in parameters if name in observation]
-        if missing := sorted(needed.difference(wanted)):
-            raise ValueError(
-                f"Expected `observation` with {sorted(needed)}, which `{self.name}.update` needs, but it lacks "
-                f"{missing}."
-            )
-        used = {name: observation[name] for name in wanted}
-        self.sampled = Sampled(used, {name: axis for name, axis in (axes or {}).items() if name in used})
-        if self.sampled.has_samples and self.sampled.count < 8:
-            raise ValueError(f"Expected `observation` with at least 8 samples, but got {self.sampled.count}.")
-        if "index" in parameters and "index" not in wanted:
-            self.sampled.values["index"] = torch.arange(self.sampled.count)
-
-    def begin(self) -> None:
-        """Compute once, without any contract."""
-        self.value()
-
-    def fresh(self) -> Metric:
-        return copy.deepcopy(self.metric)
-
-    def at_once(self) -> list[Tensor]:
-        return [torch.arange(self.sampled.count)]
-
-    def batches(self) -> list[Tensor]:
-        """Return three batches, of which the last has one sample."""
-        n = self.sampled.count
-        return list(torch.arange(n).split([n // 2, n - n // 2 - 1, 1])) if n else self.at_once()
-
-    def shuffled(self) -> Tensor:
-        return torch.randperm(self.sampled.count, generator=torch.Generator().manual_seed(0))
-
-    def fed(self, metric: Metric, parts: Sequence[Tensor]) -> Metric:
-        for part in parts:
-            metric.update(**self.sampled.rows(part))
-        return metric
-
-    def value(self, parts: Sequence[Tensor] | None = None) -> _Results:
-        return _computed(self.fed(self.fresh(), self.at_once() if parts is None else parts))
-
-    def of(self, values: Mapping[str, Any]) -> _Results:
-        metric = self.fresh()
-        metric.update(**values)
-        return _computed(metric)
-
-
-def _computed(metric: Metric) -> _Results:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return _by_key(metric.compute())
-
-
-def _by_key(found: Any) -> _Results:
-    results = found if isinstance(found, Mapping) else {"": found}
-    return {key: torch.as_tensor(value) for key, value in results.items()}
-
-
-def _same(found: _Results, expected: _Results, when: str) -> None:
+def _same(found: Results, expected: Results, when: str) -> None:
     assert list(found) == list(expected), f"The results are {list(expected)}, but {when} {list(found)}."
     for key, value in expected.items():
         try:
@@ -154,53 +95,53 @@ def _same(found: _Results, expected: _Results, when: str) -> None:
             raise AssertionError(f"{key!r} differs {when}. {' '.join(str(error).split())}") from None
 
 
-def batches(case: _Case) -> str | None:
+def batches(case: Case) -> str | None:
     _same(case.value(case.batches()), case.value(), "in three batches")
     return None
 
 
-def order(case: _Case) -> str | None:
+def order(case: Case) -> str | None:
     _same(case.value([case.shuffled()]), case.value(), "in another order")
     return None
 
 
-def merged(case: _Case) -> str | None:
+def merged(case: Case) -> str | None:
     for count in (2, 4):
         first, *others = [case.fed(case.fresh(), [part]) for part in case.shuffled().tensor_split(count)]
         for other in others:
             first.merge_state(other)
-        _same(_computed(first), case.value(), f"from {count} copies that were merged")
+        _same(computed(first), case.value(), f"from {count} copies that were merged")
     return None
 
 
-def forward(case: _Case) -> str | None:
+def forward(case: Case) -> str | None:
     metric = case.fresh()
     for part in case.shuffled().tensor_split(2):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = _by_key(metric(**case.sampled.rows(part)))
+            found = by_key(metric(**case.sampled.rows(part)))
         _same(found, case.value([part]), "in the result of a call")
-    _same(_computed(metric), case.value(list(case.shuffled().tensor_split(2))), "after calls instead of updates")
+    _same(computed(metric), case.value(list(case.shuffled().tensor_split(2))), "after calls instead of updates")
     return None
 
 
-def repeated(case: _Case) -> str | None:
+def repeated(case: Case) -> str | None:
     metric = case.fed(case.fresh(), case.at_once())
-    first = _computed(metric)
+    first = computed(metric)
     metric._computed = None  # torchmetrics keeps the first result
-    _same(_computed(metric), first, "in a second call of `compute`")
+    _same(computed(metric), first, "in a second call of `compute`")
     return None
 
 
-def reset(case: _Case) -> str | None:
+def reset(case: Case) -> str | None:
     metric = case.fed(case.fresh(), [torch.arange(case.sampled.count // 2)])
-    _computed(metric)
+    computed(metric)
     metric.reset()
-    _same(_computed(case.fed(metric, case.at_once())), case.value(), "after a reset")
+    _same(computed(case.fed(metric, case.at_once())), case.value(), "after a reset")
     return None
 
 
-def copies(case: _Case) -> str | None:
+def copies(case: Case) -> str | None:
     first, *rest = case.batches()
     made: dict[str, Callable[[Metric], Metric]] = {
         "pickle": lambda metric: pickle.loads(pickle.dumps(metric)),
@@ -212,11 +153,11 @@ def copies(case: _Case) -> str | None:
             again = case.fed(make(case.fresh()), case.batches())
         else:
             again = case.fed(make(case.fed(case.fresh(), [first])), rest)
-        _same(_computed(again), case.value(case.batches()), f"in a copy by {name}")
+        _same(computed(again), case.value(case.batches()), f"in a copy by {name}")
     return None
 
 
-def untouched(case: _Case) -> str | None:
+def untouched(case: Case) -> str | None:
     values = case.sampled.values
     modules = [value for value in values.values() if isinstance(value, nn.Module)]
     tensors = [each for value in values.values() for each in _tensors(value)]
@@ -243,7 +184,7 @@ def untouched(case: _Case) -> str | None:
     return None
 
 
-def half_precision(case: _Case) -> str | None:
+def half_precision(case: Case) -> str | None:
     expected = case.value()
     for dtype in (torch.bfloat16, torch.float16):
         found = case.of(case.sampled.in_dtype(dtype))
@@ -254,7 +195,7 @@ def half_precision(case: _Case) -> str | None:
     return None
 
 
-def degenerate(case: _Case) -> str | None:
+def degenerate(case: Case) -> str | None:
     spaces = tuple(name for name in SPACES if isinstance(case.sampled.values.get(name), Tensor))
     given = {
         "one sample": case.sampled.rows(torch.arange(1)),
@@ -272,7 +213,7 @@ def degenerate(case: _Case) -> str | None:
             warnings.simplefilter("always")
             try:
                 metric.update(**values)
-                found = _by_key(metric.compute())
+                found = by_key(metric.compute())
             except ValueError as error:
                 if isinstance(metric, Diagnostic) and not str(error).startswith("Expected "):
                     raise AssertionError(f"For {what}, the error does not say what was expected: {error}") from error
@@ -285,7 +226,7 @@ def degenerate(case: _Case) -> str | None:
     return None
 
 
-def described(case: _Case) -> str | None:
+def described(case: Case) -> str | None:
     if not isinstance(case.metric, Diagnostic):
         return "the Metric is no Diagnostic"
     quantities = case.metric.quantities
@@ -302,7 +243,7 @@ def described(case: _Case) -> str | None:
     return None
 
 
-def bounds(case: _Case) -> str | None:
+def bounds(case: Case) -> str | None:
     quantities = quantities_of(case.metric)
     for key, result in case.value().items():
         known = declared(quantities, key)
@@ -324,7 +265,7 @@ def bounds(case: _Case) -> str | None:
     return None
 
 
-def invariances(case: _Case) -> str | None:
+def invariances(case: Case) -> str | None:
     before, quantities = case.value(), quantities_of(case.metric)
     held = {key: known[1] for key in before if (known := declared(quantities, key))}
     changed = 0
@@ -340,7 +281,7 @@ def invariances(case: _Case) -> str | None:
     return None if changed else "no invariance is declared"
 
 
-def _moved(case: _Case, change: str) -> dict[str, Any]:
+def _moved(case: Case, change: str) -> dict[str, Any]:
     if change == "permutation":
         return case.sampled.rows(case.shuffled())
 
@@ -401,5 +342,7 @@ DIAGNOSTIC_CONTRACTS = of_all(
     described,
     bounds,
     invariances,
+    memory,
+    cost,
 )
 """The contracts of :func:`check_diagnostic` by name."""

@@ -58,6 +58,29 @@ class Sampled:
         """Return the values with tensors and copies of modules in another floating type."""
         return {name: _in(dtype, value) for name, value in self.values.items()}
 
+    @property
+    def has_free_width(self) -> bool:
+        """Whether the width of the spaces may change, since no network and no other number depends on it."""
+        others = [value for name, value in self.values.items() if name not in SPACES]
+        tensors = [each for value in others for each in (value if isinstance(value, list | tuple) else [value])]
+        free = all(isinstance(each, Tensor) and not each.is_floating_point() for each in tensors)
+        return free and any(name in SPACES for name in self.values)
+
+    def resized(self, rows: int, width: int) -> "Sampled":
+        """Return an observation of `rows` samples, drawn again with noise, and of vectors (..., width) if that is free.
+
+        The indices of the samples are 0 to rows - 1.
+        """
+        found = self.rows(torch.arange(rows) % self.count if self.count else torch.arange(0))
+        for name in SPACES:
+            if isinstance(vectors := found.get(name), Tensor):
+                columns = torch.arange(width if self.has_free_width else vectors.shape[-1]) % vectors.shape[-1]
+                noise = torch.randn(*vectors.shape[:-1], len(columns), generator=torch.Generator().manual_seed(7))
+                found[name] = vectors[..., columns.to(vectors.device)] + noise.to(vectors)
+        if "index" in found:
+            found["index"] = torch.arange(rows, device=found["index"].device)
+        return Sampled(found, self._axes)
+
     def _axis(self, name: str) -> int | None:
         return self._axes.get(name, 0)
 

@@ -9,6 +9,7 @@ from clouds import Drawn
 from observations import concrete, metric_of, observed
 from torchmetrics import MeanMetric, Metric
 
+from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics import Diagnostic, EffectiveRank, UndefinedWarning, Uniformity
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.testing import DIAGNOSTIC_CONTRACTS, check_diagnostic
@@ -20,8 +21,13 @@ EXPECTED = {"CKADrift": REMEMBERS, "NeuralKernel": REMEMBERS}
 
 @pytest.mark.parametrize("name", concrete())
 def test_every_diagnostic_keeps_them(name):
-    found = check_diagnostic(metric_of(concrete()[name]), GIVEN, EXPECTED.get(name))
+    found = check_diagnostic(metric_of(concrete()[name]), GIVEN, EXPECTED.get(name), sized=sized)
     assert list(found) == list(DIAGNOSTIC_CONTRACTS)
+    assert found["memory"] == found["cost"] == "kept"
+
+
+def sized(rows, width):
+    return observed(Drawn(views=3, rows=rows, width=width).points().double(), p=width)
 
 
 class Norm(Diagnostic):
@@ -30,6 +36,7 @@ class Norm(Diagnostic):
     full_state_update = False
 
     section = "hypersphere"
+    cost = Cost(update="n D", compute="1", memory="1")
     quantities: ClassVar = {
         "": Quantity(
             title="Norm", low="Near the origin.", high="Far away.", bounds=(0, None), invariances=("rotation",)
@@ -135,6 +142,22 @@ class Scaled(Norm):
     quantities: ClassVar = {"": Quantity(title="Norm", low="Low.", high="Far away.", invariances=("scale",))}
 
 
+class Hoarding(Norm):
+    def __init__(self):
+        super().__init__()
+        self.held = []
+
+    def update(self, z):
+        super().update(z)
+        self.held.append(z)
+
+
+class Squared(Norm):
+    def update(self, z):
+        super().update(z)
+        self.total += 0 * (z[0] @ z[0].T).sum().double()
+
+
 BROKEN = {
     "batches": BatchMeans,
     "order": Weighted,
@@ -149,6 +172,8 @@ BROKEN = {
     "described": Terse,
     "bounds": Bounded,
     "invariances": Scaled,
+    "memory": Hoarding,
+    "cost": Squared,
 }
 
 
@@ -163,7 +188,7 @@ def test_each_contract_has_a_class_that_breaks_it():
 @pytest.mark.parametrize("contract", BROKEN)
 def test_a_wrong_one_breaks_it(contract):
     with pytest.raises(
-        AssertionError, match=rf"(?s)^{BROKEN[contract].__name__} breaks \d+ of 13 contracts.*\n.*{contract}: "
+        AssertionError, match=rf"(?s)^{BROKEN[contract].__name__} breaks \d+ of 15 contracts.*\n.*{contract}: "
     ):
         check_diagnostic(BROKEN[contract](), {"z": GIVEN["z"]})
 
@@ -187,7 +212,7 @@ def test_an_expected_failure_needs_a_reason_and_has_to_fail():
 
 def test_any_metric_can_be_checked():
     found = check_diagnostic(MeanMetric(), {"value": GIVEN["z"][0], "weight": torch.tensor(2.0)})
-    assert found["described"] == "left out: the Metric is no Diagnostic"
+    assert found["described"] == found["memory"] == found["cost"] == "left out: the Metric is no Diagnostic"
     assert found["batches"] == found["merged"] == "kept"
 
 
