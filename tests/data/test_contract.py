@@ -62,6 +62,7 @@ def copied(batch):
     """The entries that have a row for each sample, as matrices, and the number of samples."""
     rows = len(batch["views"][0] if "views" in batch else batch["image"])
     leaves = [leaf.detach() for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim]
+    leaves = [leaf for leaf in leaves if rows in leaf.shape[:2]]  # not what says which dimensions are content
     leaves = [leaf if len(leaf) == rows else leaf.movedim(1, 0) for leaf in leaves]  # latents: one row for each view
     return [leaf.reshape(rows, -1).double() for leaf in leaves] + [rows]
 
