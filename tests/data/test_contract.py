@@ -22,7 +22,7 @@ ARGUMENTS = {
     "DatasetDataModule": SMALL | {"progress": False},
     "DigitsDataModule": SMALL | {"subset": 60},
     "ImageFolderDataModule": SMALL | {"image_size": 8},
-    "LatentDGPDataModule": {"dim": 4, "content_dim": 2, "epoch_size": 60, "val_size": 30, "test_size": 30},
+    "LatentDGPDataModule": {"dim": 4, "content_dim": 2, "epoch_size": 60, "val_size": 24, "test_size": 24},
     "MNISTDataModule": SMALL,
     "ShiftedMNISTDataModule": SMALL | {"source": "digits", "subset": 60},
     "SklearnDataModule": SMALL | {"subset": 60},
