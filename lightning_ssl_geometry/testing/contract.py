@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lightning_ssl_geometry.spelling import did_you_mean
+from lightning_ssl_geometry.testing.surroundings import surroundings_kept
 
 Contract = Callable[[Any], str | None]
 """Takes a case and raises an AssertionError if the contract is broken. It returns why it does not apply, or None."""
@@ -25,15 +26,26 @@ def kept(
 ) -> dict[str, str]:
     """Ask all contracts of a case. See `check_diagnostic` for the arguments, the result and the errors."""
     chosen, expected = _asked(contracts, expected_failures, only)
+    if not __debug__:
+        raise RuntimeError("Expected Python with assertions, which the contracts are made of, but got `python -O`.")
+    with surroundings_kept():
+        return _found(contracts, case, chosen, expected=expected)
+
+
+def _found(
+    contracts: Mapping[str, Contract], case: Any, chosen: list[str], *, expected: Mapping[str, str]
+) -> dict[str, str]:
     try:
-        case.begin()
+        with surroundings_kept():
+            case.begin()
     except Exception as error:
         raise AssertionError(f"{case.name} fails before any contract is checked. {_said(error)}") from error
     found: dict[str, str] = {}
     broken: list[str] = []
     for name in chosen:
         try:
-            skipped = contracts[name](case)
+            with surroundings_kept():
+                skipped = contracts[name](case)
         except Exception as error:
             if name in expected:
                 found[name] = f"fails as expected: {expected[name]}"

@@ -21,6 +21,7 @@ from lightning_ssl_geometry.testing.case import Case, Results, by_key, computed
 from lightning_ssl_geometry.testing.contract import kept, of_all
 from lightning_ssl_geometry.testing.cost import cost, memory
 from lightning_ssl_geometry.testing.observation import SPACES, Observation
+from lightning_ssl_geometry.testing.surroundings import shared
 
 _SLACK = 1e-5  # relative to the ends of a range: rounding of float32 sums
 _AS_OBSERVED = ("points", "images", "gallery", "classes")  # kinds of pictures that show samples and measure nothing
@@ -50,7 +51,7 @@ def check_diagnostic(
     repeated                  a second `compute` returns the same
     reset                     after `reset`, it does not depend on what was observed before
     copies                    a copy by pickle or deepcopy, made between two batches, goes on as the original
-    untouched                 tensors, weights, training modes, gradients and torch's random numbers are left alone
+    untouched                 tensors, weights, modes, gradients, random numbers, settings of torch are left alone
     half_precision            it is finite in bfloat16 and float16 where it is in float64
     degenerate                samples that are few, equal, 0 or not finite give a value, NaN, or a ValueError
     described                 each result has a declaration with sentences that stand alone
@@ -167,9 +168,10 @@ def untouched(case: Case) -> str | None:
         before = [each.detach().clone() for each in tensors]
         weights = [{name: each.clone() for name, each in module.state_dict().items()} for module in modules]
         modes = [[part.training for part in module.modules()] for module in modules]
-        random = torch.get_rng_state()
+        torch.manual_seed(98_765)  # a seed that no metric sets: else a metric that sets it again is not seen
+        around = shared()
         found = case.of(values)
-        assert torch.equal(torch.get_rng_state(), random), "torch's random numbers were drawn."
+        assert not (moved := [what for what, now in shared().items() if now != around[what]]), f"{moved} were changed."
         pairs = zip(tensors, before, strict=True)
         assert all(torch.equal(now.nan_to_num(), was.nan_to_num()) for now, was in pairs), "A tensor was changed."
         for module, was, mode in zip(modules, weights, modes, strict=True):

@@ -1,8 +1,13 @@
 """Each contract of check_diagnostic is kept by all diagnostics of the package, and broken by a class that is wrong."""
 
+import os
+import random
+import subprocess
+import sys
 import warnings
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from clouds import Drawn
@@ -13,6 +18,7 @@ from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics import Diagnostic, EffectiveRank, UndefinedWarning, Uniformity
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.testing import DIAGNOSTIC_CONTRACTS, check_diagnostic
+from lightning_ssl_geometry.testing.surroundings import shared
 
 GIVEN = observed(Drawn(views=3, rows=24).points().double())
 REMEMBERS = {"reset": "a readout is compared with the first one, which a reset keeps"}
@@ -119,6 +125,34 @@ class Drawing(Norm):
         return super().value() + 0 * torch.rand(())
 
 
+class Seeding(Norm):
+    def value(self):
+        torch.manual_seed(0)
+        return super().value()
+
+
+class DrawingNumpy(Norm):
+    def value(self):
+        return super().value() + 0 * np.random.rand()  # noqa: NPY002, the mistake that is tested
+
+
+class DrawingPython(Norm):
+    def value(self):
+        return super().value() + 0 * random.random()
+
+
+class Widening(Norm):
+    def value(self):
+        torch.set_default_dtype(torch.float64)
+        return super().value()
+
+
+class Exporting(Norm):
+    def value(self):
+        os.environ["A_NAME_OF_A_TEST"] = "1"
+        return super().value()
+
+
 class Overflowing(Norm):
     def update(self, z):
         self.total += (1e3 * z).square().sum().double()
@@ -197,6 +231,34 @@ def test_a_changed_tensor_is_noticed():
     with pytest.raises(AssertionError, match=r"untouched: A tensor was changed\."):
         check_diagnostic(InPlace(), {"z": GIVEN["z"]}, only=["untouched"])
     assert not (GIVEN["z"][..., 0] == 1).any()  # a copy is observed
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        (Drawing, "torch's random numbers"),
+        (Seeding, "torch's random numbers"),
+        (DrawingNumpy, "numpy's random numbers"),
+        (DrawingPython, "Python's random numbers"),
+        (Widening, "torch's default dtype"),
+        (Exporting, "the environment variables"),
+    ],
+)
+def test_what_a_process_shares_is_noticed_and_given_back(kind, what):
+    torch.manual_seed(0)
+    before = shared()
+    with pytest.raises(AssertionError, match=rf"untouched: \[\"?'?{what}\"?'?\] were changed\."):
+        check_diagnostic(kind(), {"z": GIVEN["z"]}, only=["batches", "untouched"])
+    assert shared() == before
+
+
+def test_python_without_assertions_is_refused():
+    code = (
+        "import torch, torchmetrics, lightning_ssl_geometry.testing as t\n"
+        "t.check_diagnostic(torchmetrics.MeanMetric(), {'value': torch.rand(9)})"
+    )
+    found = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True)
+    assert "Expected Python with assertions, which the contracts are made of, but got `python -O`." in found.stderr
 
 
 def test_an_expected_failure_needs_a_reason_and_has_to_fail():

@@ -11,6 +11,7 @@ from lightning_ssl_geometry import methods
 from lightning_ssl_geometry.callbacks import GeometryMonitor
 from lightning_ssl_geometry.methods import SSLModule
 from lightning_ssl_geometry.testing import METHOD_CONTRACTS, check_method
+from lightning_ssl_geometry.testing.surroundings import shared
 
 OPTIMIZERS = {"contrastive_flow": {"copies": "its optimizer is a lambda, which pickle refuses"}}
 
@@ -153,6 +154,14 @@ def test_a_module_of_ones_own_is_left_as_it_is():
     assert found["compiled"] == "left out: the module has no `backbone`"
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module._trainer is None
+
+
+def test_a_process_is_left_as_it_was(monkeypatch):
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    torch.manual_seed(5)
+    before = shared()
+    check_method(Right(), Pairs(), only=["repeatable"])
+    assert shared() == before
 
 
 class Exploding(Right):
