@@ -31,6 +31,7 @@ ARGUMENTS = {
 }
 PUBLISHED = ("CIFAR10DataModule", "CIFAR100DataModule", "MNISTDataModule", "TinyImageNetDataModule")
 SAME_POINTS = ("ClusterDataModule",)  # its parts are the same points, with other noise
+DRAWN = ("LatentDGPDataModule",)  # it draws new samples, in the order of their numbers
 FOUND = [getattr(data, name) for name in data.__all__]
 CLASSES = [
     one.__name__
@@ -59,12 +60,12 @@ class Record(L.LightningModule):
 
 
 def copied(batch):
-    """The entries that have a row for each sample, as matrices, and the number of samples."""
+    """The entries that have a row for each sample, as matrices, and the positions of the samples, if there are any."""
     rows = len(batch["views"][0] if "views" in batch else batch["image"])
     leaves = [leaf.detach() for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim]
     leaves = [leaf for leaf in leaves if rows in leaf.shape[:2]]  # not what says which dimensions are content
     leaves = [leaf if len(leaf) == rows else leaf.movedim(1, 0) for leaf in leaves]  # latents: one row for each view
-    return [leaf.reshape(rows, -1).double() for leaf in leaves] + [rows]
+    return [leaf.reshape(rows, -1).double() for leaf in leaves], batch.get("index")
 
 
 def published():
@@ -106,8 +107,9 @@ def batches(rank, name, folder, processes):
 
 
 def identified(batch):
-    """Rows that tell samples apart, those of all entries together."""
-    return torch.cat(batch[:-1], dim=1)
+    """Rows that tell samples apart: their positions, or all entries together."""
+    leaves, index = batch
+    return torch.cat(leaves, dim=1) if index is None else index[:, None]
 
 
 def joined(found):
@@ -130,9 +132,12 @@ def test_batches_depend_on_the_seed_alone(name, tmp_path):
     before = torch.get_rng_state()
     again = epochs()
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(joined(first), joined(again))
+    compare(first, [again])
     other = epochs(seed=5)
-    assert joined(first).shape != joined(other).shape or not torch.equal(joined(first), joined(other))
+    if name in DRAWN:
+        assert not torch.equal(first[0][0][0], other[0][0][0])
+    else:  # the samples differ, since the split does, and so does their order
+        assert not torch.equal(joined(first)[:, 0].argsort(), joined(other)[:, 0].argsort())
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -162,24 +167,15 @@ def compare(whole, ranks):
     """Ranks hold every R-th row of the batches of one process, so that together they hold each row once."""
     assert {len(found) for found in ranks} == {len(whole)}
     for batch, *parts in zip(whole, *ranks, strict=True):
-        rows = batch[-1]
-        assert sum(part[-1] for part in parts) == rows
-        for place, leaf in enumerate(batch[:-1]):
-            for rank, part in enumerate(parts):
-                torch.testing.assert_close(part[place], leaf[rank :: len(parts)], rtol=0, atol=1e-5)
+        for rank, (leaves, _) in enumerate(parts):
+            for found, leaf in zip(leaves, batch[0], strict=True):
+                torch.testing.assert_close(found, leaf[rank :: len(parts)], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_two_processes_share_the_batches_of_one(name, tmp_path, two_processes):
+@pytest.mark.parametrize(("processes", "count"), [("two_processes", 2), ("four_processes", 4)])
+def test_processes_share_the_batches_of_one(processes, count, name, tmp_path, request):
     alone = batches(None, name, tmp_path, 1)
-    together = two_processes(batches, name, tmp_path, 2)
-    compare(alone[0], [found[0] for found in together])
-    compare(alone[1], [found[1] for found in together])
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_four_processes_share_the_batches_of_one(name, tmp_path, four_processes):
-    alone = batches(None, name, tmp_path, 1)
-    together = four_processes(batches, name, tmp_path, 4)
-    compare(alone[0], [found[0] for found in together])
-    compare(alone[1], [found[1] for found in together])
+    together = request.getfixturevalue(processes)(batches, name, tmp_path, count)
+    for part in range(2):  # of training, of validation
+        compare(alone[part], [found[part] for found in together])
