@@ -44,7 +44,8 @@ _COST = """The work of each update and of each readout (`compute`), and the memo
 If a diagnostic keeps a fixed number of samples, N is at most that number. Settings, views and logarithms count as
 constants. A term may be left out if others exceed it wherever there are more samples than dimensions. Each class
 declares the sums as its `cost`. The contracts `cost` and `memory` of
-{func}`~lightning_ssl_geometry.testing.check_diagnostic` count operations and bytes, and compare.
+{func}`~lightning_ssl_geometry.testing.check_diagnostic` count operations and bytes for several n, N and D, and compare.
+The other letters are not varied.
 """
 
 

@@ -28,13 +28,6 @@ def kept(
     chosen, expected = _asked(contracts, expected_failures, only)
     if not __debug__:
         raise RuntimeError("Expected Python with assertions, which the contracts are made of, but got `python -O`.")
-    with surroundings_kept():
-        return _found(contracts, case, chosen, expected=expected)
-
-
-def _found(
-    contracts: Mapping[str, Contract], case: Any, chosen: list[str], *, expected: Mapping[str, str]
-) -> dict[str, str]:
     try:
         with surroundings_kept():
             case.begin()

@@ -171,7 +171,8 @@ def untouched(case: Case) -> str | None:
         torch.manual_seed(98_765)  # a seed that no metric sets: else a metric that sets it again is not seen
         around = shared()
         found = case.of(values)
-        assert not (moved := [what for what, now in shared().items() if now != around[what]]), f"{moved} were changed."
+        moved = [what for what, now in shared().items() if now != around[what]]
+        assert not moved, f"{', '.join(moved)} changed."
         pairs = zip(tensors, before, strict=True)
         assert all(torch.equal(now.nan_to_num(), was.nan_to_num()) for now, was in pairs), "A tensor was changed."
         for module, was, mode in zip(modules, weights, modes, strict=True):

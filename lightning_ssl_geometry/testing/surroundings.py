@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from lightning.pytorch.utilities.seed import isolate_rng
+
+from lightning_ssl_geometry.observe.undisturbed import random_state_kept
 
 
 def shared() -> dict[str, str]:
@@ -32,18 +33,14 @@ def surroundings_kept() -> Iterator[None]:
     environment, dtype, threads = dict(os.environ), torch.get_default_dtype(), torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    raised: BaseException | None = None
-    with isolate_rng(include_cuda=torch.cuda.is_initialized()):
-        try:
+    try:
+        with random_state_kept():
             yield
-        except BaseException as error:  # raised again below, behind isolate_rng
-            raised = error
-    torch.set_default_dtype(dtype)
-    torch.use_deterministic_algorithms(deterministic, warn_only=only_warns)
-    if torch.get_num_threads() != threads:
-        torch.set_num_threads(threads)
-    if dict(os.environ) != environment:
-        os.environ.clear()
-        os.environ.update(environment)
-    if raised is not None:
-        raise raised
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.use_deterministic_algorithms(deterministic, warn_only=only_warns)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        if dict(os.environ) != environment:
+            os.environ.clear()
+            os.environ.update(environment)
