@@ -4,11 +4,12 @@ from pathlib import Path
 
 import nox
 
-# Not among the sessions of `nox` alone, to be run before a release and when a requirement changes: `lowest` (a second
-# torch: some 3 GB to download, 6 GB on disk), `pythons`, and `audit`, which asks a service in the network. `faults`,
-# `fuzz`, `long` and `mutation` take long: see tests/README.md.
+# What `nox` alone runs is for every change. `.ci/run` adds `processors`, `escnn` and `hosts`, and in turn `faults` or
+# `fuzz`. To be run before a release and when a requirement changes: `lowest` (a second torch: some 3 GB to download,
+# 6 GB on disk), `pythons`, and `audit`, which asks a service in the network. `long` and `mutation` take long: see
+# tests/README.md.
 nox.options.default_venv_backend = "uv"
-nox.options.sessions = ["lint", "tests", "processors", "escnn", "hosts", "docs", "package"]
+nox.options.sessions = ["lint", "tests", "docs", "package"]
 nox.needs_version = ">=2025.2"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -111,9 +112,10 @@ def escnn(session):
 
 @nox.session
 def hosts(session):
-    """stable-pretraining, which adds callbacks to every Trainer once it is installed, in its own environment."""
-    session.install("-e", ".", *groups("test"), "stable-pretraining>=0.1.8")
+    """stable-pretraining, which adds callbacks to every Trainer once it is installed, and UMAP, which compiles."""
+    session.install("-e", ".[umap]", *groups("test"), "stable-pretraining>=0.1.8")
     session.run("pytest", "tests/attach/test_stable_pretraining.py", env=THREADS)
+    session.run("pytest", "tests/diagnostics/test_pictures_of_data.py", "-k", "umap", env=THREADS)
 
 
 # What `lowest` and `pythons` test: all but the long trainings and the peers.

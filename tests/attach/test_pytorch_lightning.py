@@ -66,8 +66,15 @@ def fitted(folder, callbacks, logger, host=Host):
     return model, trainer
 
 
+@pytest.fixture(scope="module")
+def same(tmp_path_factory):
+    """The host and the Trainer of the same fit by the package lightning."""
+    folder = tmp_path_factory.mktemp("lightning")
+    return fitted(folder, observers(), ResumableCSVLogger(folder), host=PlainHost)
+
+
 @pytest.mark.parametrize("table", [CSVLogger, ResumableCSVLogger, L.pytorch.loggers.CSVLogger])
-def test_all_callbacks_and_loggers_work_under_its_trainer(tmp_path, table):
+def test_all_callbacks_and_loggers_work_under_its_trainer(tmp_path, same, table):
     theirs = [EarlyStopping("their_loss", patience=9), ModelCheckpoint(save_last=True)]
     logger = [table(tmp_path, "runs"), TensorBoardLogger(tmp_path, "boards")]
     host, trainer = fitted(tmp_path, [*theirs, RunReport(table=False), *observers()], logger)
@@ -80,9 +87,9 @@ def test_all_callbacks_and_loggers_work_under_its_trainer(tmp_path, table):
     for name in ("report.html", "embeddings.npz", "metrics.csv", "geometry/val/log_spectrum_h.csv"):
         assert (folder / name).exists(), name
     assert list((tmp_path / "boards").rglob("events.out.tfevents.*"))
-    ours, same = fitted(tmp_path / "ours", observers(), ResumableCSVLogger(tmp_path / "ours"), host=PlainHost)
+    ours, theirs = same
     assert all(torch.equal(p, q) for p, q in zip(host.parameters(), ours.parameters(), strict=True))
-    found, expected = ({k: v for k, v in each.callback_metrics.items() if "/" in k} for each in (trainer, same))
+    found, expected = ({k: v for k, v in each.callback_metrics.items() if "/" in k} for each in (trainer, theirs))
     assert found.keys() - expected.keys() == {"train/objective"}  # of RunReport
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 

@@ -12,7 +12,7 @@ import yaml
 
 from lightning_ssl_geometry.cli import lightning_cli
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 RECIPES = sorted(EXAMPLES.glob("*/*.yaml"), key=lambda path: (path.stem != "smoke", path))
 BAD = {  # by the type of what the recipe says
     bool: ["many"],
