@@ -3,8 +3,9 @@
     python examples/content_suppresses_style/reproduce.py box --jobs 2
 
 `table1`: Table 1, the inverse of the process and what is trained, on the box and on the sphere; `linear`: Fig. 1 left;
-`box` and `sphere`: Fig. 1 middle and right; `learned`: temperatures that are learned; `table2`: Table 2 and Fig. 2, and
-`direct_clr`: Appendix E, both on CIFAR-10 with `--root FOLDER` (train/<class>/*, test/<class>/*; for `--size paper`,
+`box` and `sphere`: Fig. 1 middle and right; `crossed`: what the loss contrasts, the scale of z and the temperatures, on
+the box and on the sphere; `learned`: temperatures that are learned; `table2`: Table 2 and Fig. 2, and `direct_clr`:
+Appendix E, both on CIFAR-10 with `--root FOLDER` (train/<class>/*, test/<class>/*; for `--size paper`,
 which table2 alone has, where CIFAR-10 is, or is put). Runs that have finished are not repeated, so an interrupted
 command can be started again. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run, its
 report.html.
@@ -21,7 +22,7 @@ import torch
 
 from lightning_ssl_geometry.data import LatentProcess
 from lightning_ssl_geometry.functional import alignment_uniformity_terms, counter_hash
-from lightning_ssl_geometry.plots import Caption, Curve, curves
+from lightning_ssl_geometry.plots import Caption, Curve, Dot, curves, dots
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
@@ -31,6 +32,8 @@ from recipe import Fit, command, each, finished, grid, markdown, over_seeds, par
 MODEL, DATA = "--model.init_args.", "--data.init_args."
 LOSS = f"{MODEL}loss.init_args."
 RULES = "lightning_ssl_geometry.losses."
+SPHERE = [f"{DATA}space=sphere", f"{DATA}conditional=von_mises_fisher", f"{DATA}concentration=10.0"]
+NORMALIZED = [f"{LOSS}normalize=true", f"{LOSS}similarity=dot"]
 UNNORMALIZED = [f"{LOSS}normalize=false", f"{LOSS}similarity=distance"]
 WITHOUT_ITSELF = [f"{LOSS}include_self=false"]
 STANDARDIZED = [f"{MODEL}standardize=true"]
@@ -55,6 +58,7 @@ FIGURES = {
     "linear": {"1_left": "1"},
     "box": {"1_middle": "1"},
     "sphere": {"1_right": "1"},
+    "crossed": {"crossed": "arms"},
     "learned": {"temperatures": "sorted"},
     "table2": {"2_h": "spectrum_h", "2_z": "spectrum_z"},
     "direct_clr": {"4": "output_weights"},
@@ -96,6 +100,8 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
         yield "tau_c < tau_s", two_temperatures(6, 0.01, 0.1)
         yield "tau_c < tau_s, w/o norm", [*two_temperatures(6, 0.01, 1.0), *UNNORMALIZED]
         yield "one tau, w/o norm", [f"{LOSS}temperature=1.0", *UNNORMALIZED]
+    elif what == "crossed":
+        yield from crossed()
     elif what == "learned":
         yield "learned", []
         yield "one tau", [f"{LOSS}temperature=0.1"]
@@ -106,6 +112,17 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
         yield "w/o norm + diff. tau", [*free, *two_temperatures({"laptop": 64, "paper": 256}[size], 0.7, 1.0)]
     else:
         yield "DirectCLR", []
+
+
+def crossed() -> Iterator[tuple[str, list[str]]]:
+    """Every space with every loss; the two temperatures of an arm differ by the same factor in all arms."""
+    scales = {"free": ([], 1.0), "standardized": (STANDARDIZED, 1.0), "normalized": (NORMALIZED, 0.1)}
+    for space, law in (("box", []), ("sphere", SPHERE)):
+        for contrast, negatives in (("with itself", []), ("without itself", WITHOUT_ITSELF)):
+            for scale, (words, tau) in scales.items():
+                same = [*law, *negatives, *words]
+                yield f"{space}, {contrast}, {scale}, one tau", [*same, f"{LOSS}temperature={tau}"]
+                yield f"{space}, {contrast}, {scale}, two tau", [*same, *two_temperatures(6, 0.1 * tau, tau)]
 
 
 def configs(what: str, size: str, arm: str) -> list[Path]:
@@ -258,6 +275,21 @@ def sorted_temperatures(rows: list[Row]):
     return curves(lines, xlabel="output, by its temperature", ylabel="temperature", floor=0.0, caption=caption)
 
 
+def by_arm(rows: list[Row]):
+    """The crossed arms: how much of the style z and h hold, mean and deviation over seeds."""
+    groups: dict[str, list[Dot]] = {}
+    for arm in dict.fromkeys(row.arm for row in rows):
+        space, contrast, label = arm.split(", ", 2)
+        h, z = (
+            np.array([r.value for r in rows if (r.arm, r.quantity) == (arm, LATENTS[f"style in {x}"])]) for x in "hz"
+        )
+        std = z.std(ddof=min(1, len(z) - 1))
+        text, color = f"{z.mean():.2f} ± {std:.2f}", "orange" if space == "box" else "blue"
+        groups.setdefault(f"{space}, {contrast}", []).append(Dot(label, z.mean(), std, text, color, before=h.mean()))
+    caption = Caption(title="Style in z", notes=("Rings: in h. Mean and standard deviation over seeds.",))
+    return dots(list(groups.items()), xlabel="adjusted R² of the style", caption=caption)
+
+
 def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Row]) -> None:
     """The page of all runs, and the paper's figures."""
     print(write_comparison(runs, output(options) / "comparison.html"))
@@ -266,6 +298,8 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Ro
         drawn["1"] = by_layer(rows)
     if options.what == "linear":
         drawn["1"] = by_index(rows)
+    if options.what == "crossed":
+        drawn["arms"] = by_arm(rows)
     if options.what == "learned":
         drawn["sorted"] = sorted_temperatures(rows)
     for number, name in FIGURES.get(options.what, {}).items():
@@ -274,7 +308,7 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Ro
 
 
 def main() -> None:
-    what = ("table1", "linear", "box", "sphere", "learned", "table2", "direct_clr")
+    what = ("table1", "linear", "box", "sphere", "crossed", "learned", "table2", "direct_clr")
     arguments = parser(__doc__, "runs/content_suppresses_style", what=what)
     arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
     options = arguments.parse_intermixed_args()
