@@ -10,6 +10,7 @@ __all__ = [
     "DIRECTCLR",
     "FACCO",
     "FORT",
+    "GAO",
     "GUILLOTINE",
     "KELLER",
     "KORNBLITH",
@@ -19,6 +20,7 @@ __all__ = [
     "LIDAR",
     "PAPYAN",
     "RANKME",
+    "ROY_VETTERLI",
     "RUSAK",
     "SESN",
     "SIMCLR",
@@ -103,6 +105,8 @@ FORT = Paper(
     "of the Neural Tangent Kernel",
     "2010.15110",
 )
+GAO = Paper("Gao et al. 2017", "A theory of multineuronal dimensionality, dynamics and measurement (bioRxiv 214262)")
+ROY_VETTERLI = Paper("Roy & Vetterli 2007", "The effective rank: A measure of effective dimensionality (EUSIPCO 2007)")
 PAPYAN = Paper(
     "Papyan et al. 2020",
     "Prevalence of Neural Collapse during the terminal phase of deep learning training",

@@ -61,6 +61,7 @@ __all__ = [
     "UnexplainedVariance",
     "Uniformity",
     "UpperBound",
+    "VarianceRank",
     "ViewPairs",
 ]
 
@@ -108,6 +109,7 @@ from lightning_ssl_geometry.diagnostics.stationarity import Stationarity
 from lightning_ssl_geometry.diagnostics.step_invariance import StepInvariance
 from lightning_ssl_geometry.diagnostics.tangent import AugmentationRank, NullSpaceFraction, UnexplainedVariance
 from lightning_ssl_geometry.diagnostics.undefined import UndefinedWarning
+from lightning_ssl_geometry.diagnostics.variance_rank import VarianceRank
 from lightning_ssl_geometry.diagnostics.view_pairs import ViewPairs
 
 __getattr__ = old_names(

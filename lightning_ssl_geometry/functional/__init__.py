@@ -61,6 +61,7 @@ __all__ = [
     "kmeans",
     "label_agreement",
     "latent_r2",
+    "leading_share",
     "lidar",
     "lie_action",
     "lie_generator",
@@ -85,6 +86,7 @@ __all__ = [
     "numerical_rank",
     "one_hidden_layer_kernel",
     "output_velocity",
+    "participation_ratio",
     "policy_entropy",
     "principal_components",
     "quarter_turn",
@@ -103,6 +105,7 @@ __all__ = [
     "uniform_sphere",
     "uniform_uniformity",
     "uniformity",
+    "variance_effective_rank",
     "variational_loss",
     "vicreg",
     "vicreg_terms",
@@ -189,6 +192,11 @@ from lightning_ssl_geometry.functional.principal_components import principal_com
 from lightning_ssl_geometry.functional.sigreg import epps_pulley, sigreg
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance
+from lightning_ssl_geometry.functional.variance_rank import (
+    leading_share,
+    participation_ratio,
+    variance_effective_rank,
+)
 from lightning_ssl_geometry.functional.variational.loss import first_variation, tangential_gradient, variational_loss
 from lightning_ssl_geometry.functional.variational.second_variation import second_variation
 from lightning_ssl_geometry.functional.vicreg import vicreg, vicreg_terms
