@@ -41,6 +41,14 @@ def test_it_counts_the_directions_that_tell_samples_apart():
     assert scatter_lidar(1e-16 * between, 1e-16 * noisy, eps=1e-15).item() == pytest.approx(3, abs=1e-3)
 
 
+def test_an_eigenvalue_counts_if_it_is_above_the_floor():
+    # three eigenvalues of 1 and one of 1/4: the entropy of the shares 4/13, 4/13, 4/13 and 1/13
+    between = torch.diag(torch.tensor([1.0, 1.0, 1.0, 0.25]))
+    at, below = (scatter_lidar(between, torch.eye(4), eps=1e-15, floor=floor).item() for floor in (0.25, 0.249))
+    assert at == pytest.approx(3)
+    assert below == pytest.approx(13 / 4 ** (12 / 13))
+
+
 def test_without_delta_it_is_invariant_under_every_linear_map_and_with_it_under_rotation():
     h = views(4, 200)
     turn = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64)).Q

@@ -132,6 +132,15 @@ def test_fewer_pairs_than_dimensions_take_the_smallest_generator_that_fits():
     close(found, (torch.linalg.pinv(strength[:, None] * h1) @ (h2 - h1)).T, atol=1e-10)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_dimension_that_is_always_zero_has_no_part_in_the_generator(order):
+    _, h1, h2, strength = planted(n=20, d=3, noise=0.1)
+    wider = torch.nn.functional.pad
+    found = lie_generator(wider(h1, (0, 1)), wider(h2, (0, 1)), strength, order=order, ridge=0)
+    expected = wider(lie_generator(h1, h2, strength, order=order, ridge=0), (0, 1, 0, 1))
+    close(found, expected, atol=1e-11 if order == "first" else 1e-5)
+
+
 def test_gauss_newton_goes_beyond_the_first_order():
     g, h1, h2, strength = planted(norm=2.0)
     first, found = (lie_strength(g, h1, h2, order=order) for order in ORDERS)

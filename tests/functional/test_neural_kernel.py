@@ -187,6 +187,15 @@ def test_what_a_pass_saves_is_counted_once_and_without_the_parameters():
     assert work.sizes.saved == 5 + 7 + 1
 
 
+def test_the_sizes_from_which_the_memory_is_estimated():
+    # Outputs have 7 and 3 numbers. With one more input for the bias, a row of a weight has 6 and 8, and takes one
+    # number more for the gradient at its output.
+    network = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+    parameters = dict(network.named_parameters())
+    sizes = KernelWork(network, torch.randn(9, 5), parameters, 2**30, by_layer=True, vectorize=True).sizes
+    assert (sizes.passed, sizes.widest, sizes.patches, sizes.row) == (7 + 3, 7, 8, 8 + 1)
+
+
 def least(function, network, x, by_layer):
     with pytest.raises(ValueError, match="Expected `memory` >= ") as error:
         function(network, x, memory=1, by_layer=by_layer)
