@@ -68,7 +68,8 @@ def test_its_bounds():
     assert 1 <= lidar(views()).item() <= 6 + 1e-5
     line = torch.randn(3, 40, 1, dtype=torch.float64) * torch.ones(5) + torch.arange(40.0)[:, None]
     assert lidar(line).item() == pytest.approx(1, abs=1e-4)
-    assert lidar(torch.eye(4).repeat(2, 1, 1)).item() == pytest.approx(3, abs=1e-5)
+    for n in (2, 4):  # equidistant samples
+        assert lidar(torch.eye(n).repeat(2, 1, 1)).item() == pytest.approx(n - 1, abs=1e-5)
 
 
 def test_it_is_computed_in_float64():
