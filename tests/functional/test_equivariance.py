@@ -278,6 +278,14 @@ def test_a_layers_output_is_the_one_before_the_next_layer_worked_in_place():
     assert torch.equal(x, kept)
 
 
+def test_outputs_without_maps_leave_the_stride_to_the_others():
+    network, x = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double(), images(8)
+    names = ["0", "1", "2"]
+    said = equivariance_error(network, x, "translation", layers=names, stride=[1, 1, 1])
+    assert (said["0"] > 0).all()
+    torch.testing.assert_close(equivariance_error(network, x, "translation", layers=names), said)
+
+
 def test_every_layer_has_its_own_stride():
     network, x = translation_network("circular"), images(16)
     found = equivariance_error(network, x, "translation", circular=True, layers=["0", "2"])

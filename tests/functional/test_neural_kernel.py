@@ -216,6 +216,14 @@ def least(function, network, x, by_layer):
     return int(str(error.value).split()[3])
 
 
+@pytest.mark.parametrize("n", [1, 9])
+def test_the_least_memory_is_that_of_one_sample_at_a_time(n):
+    network, x, _ = build("mlp")
+    work = KernelWork(network, x[:n], dict(network.named_parameters()), 1, by_layer=True, vectorize=True)
+    for function, folded in ((neural_kernel, False), (neural_kernel_trace, True)):
+        assert least(function, network, x[:n], by_layer=True) == work.needed(3, folded)
+
+
 @pytest.mark.parametrize("sizes", [(1, 1, 5, 4), (3, 3, 5, 4), (2, 9, 3, 2), (2, 3, 50, 4)])
 @pytest.mark.parametrize("room", [1, 500, 10**6])
 def test_all_ways_to_a_product_agree(sizes, room):
