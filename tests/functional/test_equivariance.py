@@ -367,6 +367,7 @@ BAD = [
     (lambda: invariance_error(torch.ones(3), torch.ones(3)), ONE_VALUE),
     (lambda: equivariance_error(plain(), X, "scale"), "`scales`, since Sequential has none of its own, but got None"),
     (lambda: equivariance_error(nn.Flatten(2), X), r"`output` of shape .*, but got \(3, 2, 64\)"),
+    (lambda: equivariance_error(nn.Flatten(0, 1), X, "translation"), r"`output` of shape .*, but got \(6, 8, 8\)"),
     (lambda: equivariance_error(nn.MaxPool2d(2, return_indices=True), X), "`output` to be a tensor, but got tuple"),
     (lambda: equivariance_error(nn.AvgPool2d((2, 1)), X), r"square maps in `output` .*, but got \(3, 2, 4, 8\)"),
     (lambda: equivariance_error(SIX, X), "a multiple of 4, for quarter turns, but got 6"),
