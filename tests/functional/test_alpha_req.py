@@ -63,6 +63,7 @@ def test_the_default_range_lies_in_the_spectrum():
         assert 1 <= first <= last - 2
         assert last <= length
     assert fit_range(512, last=200) == (4, 200)
+    assert [fit_range(length) for length in (15, 16, 199, 202)] == [(1, 15), (4, 8), (4, 99), (4, 100)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -83,6 +84,7 @@ ERRORS = [
     ],
     (lambda h: alpha_req(h[:3, :6]), r"`last` <= 2, .* but got 1 and 2"),  # 3 rows have 2 directions
     (lambda h: alpha_req(h, 4, 43), "from `first` = 4 to `last` = 43, but got 3 zeros among the first 43"),
+    (lambda h: alpha_req(h, 4, 41), "from `first` = 4 to `last` = 41, but got 1 zeros among the first 41"),
     (lambda h: alpha_req(torch.ones(9, 3)), "eigenvalues > 0 from `first` = 1 to `last` = 3"),
 ]
 

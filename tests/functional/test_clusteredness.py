@@ -59,6 +59,14 @@ def test_kmeans_assigns_each_row_to_the_nearest_mean():
     assert torch.equal(kmeans(z, 3, normalize=False, seed=0), found)
 
 
+def test_the_best_of_ten_starts_is_the_default():
+    # eight clusters in points without any: with scikit-learn 1.9.1, the eleventh start would be better than the ten
+    z = torch.randn(40, 2, generator=torch.Generator().manual_seed(25), dtype=torch.float64)
+    assert torch.equal(kmeans(z, 8, normalize=False), kmeans(z, 8, normalize=False, n_init=10))
+    scores = (clusteredness(z, torch.arange(40) % 8, normalize=False, **given) for given in ({}, {"n_init": 10}))
+    assert next(scores) == next(scores)
+
+
 def test_clusters_that_are_apart_are_found():
     z, label = blobs(spread=0.01)
     scores = clusteredness(z, label)

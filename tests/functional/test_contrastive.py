@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lightning_ssl_geometry.functional.info_nce.forms import InfoNCEForm
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
 from lightning_ssl_geometry.functional.info_nce.similarity import LpDistance
 from lightning_ssl_geometry.functional.info_nce.upper_bound import (
@@ -463,6 +464,13 @@ def test_no_samples_are_refused(function):
 def test_a_single_sample_has_no_hardest_negative(function):
     with pytest.raises(ValueError, match=r"N >= 2 samples, but got 1 \(a single sample has no negatives"):
         function(torch.ones(1, 3), torch.ones(1, 3))
+
+
+@pytest.mark.filterwarnings("ignore:`p` and `power` of InfoNCE:FutureWarning")
+def test_of_a_norm_and_its_power_the_one_that_is_not_given_is_that_of_the_squared_distance():
+    form = InfoNCEForm(similarity="distance")
+    assert form.but(power=False).similarity == LpDistance(p=2.0, power=False)
+    assert form.but(p=3.0).similarity == LpDistance(p=3.0, power=True)
 
 
 @pytest.mark.parametrize("scale", [1.0, 100.0, 1000.0])

@@ -42,11 +42,11 @@ def translation_network(mode):
     ).double()  # fmt: skip
 
 
-def scale_network(rotations=1):
+def scale_network(rotations=1, scales=SCALES):
     return nn.Sequential(
-        LiftingConv2d(1, 3, 11, 3, scales=SCALES, rotations=rotations),
+        LiftingConv2d(1, 3, 11, 3, scales=scales, rotations=rotations),
         nn.ReLU(),
-        GroupConv2d(3, 3, 11, 3, scales=SCALES, rotations=rotations),
+        GroupConv2d(3, 3, 11, 3, scales=scales, rotations=rotations),
     ).double()
 
 
@@ -192,15 +192,16 @@ def test_it_is_the_definition():
 
 
 def test_the_scales_definition():
-    network, x = scale_network(), blobs(2)
-    z = network(x).detach()
-    for place, (i, j) in enumerate([(0, 1), (0, 2), (1, 2)]):
-        factor = SCALES[i] / SCALES[j]
-        moved, expected = network(rescale(x, factor)).detach()[:, :, i], rescale(z[:, :, j], factor)
-        inner = slice(round(16.5 * (1 - factor) + 0.5), -round(16.5 * (1 - factor) + 0.5))
-        moved, expected = moved[..., inner, inner], expected[..., inner, inner]
-        found = error(network, x, "scale", scales=SCALES)[place].detach()
-        torch.testing.assert_close(found, (moved - expected).square().sum() / expected.square().sum())
+    for scales, pairs in ((SCALES, [(0, 1), (0, 2), (1, 2)]), (SCALES[:2], [(0, 1)])):
+        network, x = scale_network(scales=scales), blobs(2)
+        z = network(x).detach()
+        for place, (i, j) in enumerate(pairs):
+            factor = scales[i] / scales[j]
+            moved, expected = network(rescale(x, factor)).detach()[:, :, i], rescale(z[:, :, j], factor)
+            inner = slice(round(16.5 * (1 - factor) + 0.5), -round(16.5 * (1 - factor) + 0.5))
+            moved, expected = moved[..., inner, inner], expected[..., inner, inner]
+            found = error(network, x, "scale", scales=scales)[place].detach()
+            torch.testing.assert_close(found, (moved - expected).square().sum() / expected.square().sum())
 
 
 def test_vectors_are_compared_as_they_are():
@@ -275,6 +276,14 @@ def test_a_layers_output_is_the_one_before_the_next_layer_worked_in_place():
     first = nn.Sequential(nn.ReLU(inplace=True), plain())
     assert torch.equal(error(first, x), error(nn.Sequential(nn.ReLU(), first[1]), x))
     assert torch.equal(x, kept)
+
+
+def test_outputs_without_maps_leave_the_stride_to_the_others():
+    network, x = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double(), images(8)
+    names = ["0", "1", "2"]
+    said = equivariance_error(network, x, "translation", layers=names, stride=[1, 1, 1])
+    assert (said["0"] > 0).all()
+    torch.testing.assert_close(equivariance_error(network, x, "translation", layers=names), said)
 
 
 def test_every_layer_has_its_own_stride():
@@ -358,12 +367,16 @@ BAD = [
     (lambda: invariance_error(torch.ones(3), torch.ones(3)), ONE_VALUE),
     (lambda: equivariance_error(plain(), X, "scale"), "`scales`, since Sequential has none of its own, but got None"),
     (lambda: equivariance_error(nn.Flatten(2), X), r"`output` of shape .*, but got \(3, 2, 64\)"),
+    (lambda: equivariance_error(nn.Flatten(0, 1), X, "translation"), r"`output` of shape .*, but got \(6, 8, 8\)"),
     (lambda: equivariance_error(nn.MaxPool2d(2, return_indices=True), X), "`output` to be a tensor, but got tuple"),
     (lambda: equivariance_error(nn.AvgPool2d((2, 1)), X), r"square maps in `output` .*, but got \(3, 2, 4, 8\)"),
     (lambda: equivariance_error(SIX, X), "a multiple of 4, for quarter turns, but got 6"),
     (lambda: equivariance_error(SIX, X, "scale", scales=SCALES), "`scales` with S = 6 values"),
     (lambda: equivariance_error(six_of_shape(1, 4), X), r"`output` with S R = 1 \* 4 group elements, but got 6"),
-    (lambda: equivariance_error(nn.Flatten(), X, "translation"), "`stride`, the pixels .*, since no output has maps"),
+    *[
+        (lambda f=f: equivariance_error(f, X, "translation"), "`stride`, the pixels .*, since no output has maps")
+        for f in (nn.Flatten(), nn.AdaptiveAvgPool2d(1))
+    ],
     (lambda: equivariance_error(nn.AdaptiveMaxPool2d(1), X, "translation"), "since no output has maps"),
     (lambda: equivariance_error(nn.AvgPool2d((2, 1)), X, "translation"), "the sizes do not tell that of `output`"),
     (lambda: equivariance_error(nn.Upsample(scale_factor=4), X, "translation"), "do not tell that of `output`"),

@@ -48,6 +48,13 @@ def test_the_eigenvalues_are_those_of_the_rows_but_for_rounding(kind, dtype, cen
     assert (found[:-1] >= found[1:]).all()
 
 
+def test_what_is_left_ends_the_steps_at_a_quarter_of_the_noise():
+    noise = torch.tensor(0.4, dtype=torch.float64)
+    for left, expected in ((0.09, 0.0), (0.11, 0.11)):
+        found = few_rows_eigenvalues(torch.diag(torch.tensor([2.0, left], dtype=torch.float64)), 2, noise=noise)
+        assert found.tolist() == pytest.approx([2.0, expected])
+
+
 @pytest.mark.parametrize("rows", [ROWS, DIM // 4, DIM // 4 + 1, DIM + 1])
 @pytest.mark.parametrize("kind", [EffectiveRank, LogSpectrum, AlphaReQ])
 def test_a_diagnostic_decomposes_no_larger_matrix_than_its_rows_need(kind, rows, monkeypatch):

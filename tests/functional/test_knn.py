@@ -69,12 +69,12 @@ def test_bad_input(arguments, message):
         knn_predict(one, **settings)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 7, 1000])
-def test_leaving_one_out_is_the_prediction_from_all_others(chunk_size):
+@pytest.mark.parametrize(("chunk_size", "k"), [(1, 6), (7, 6), (1000, 6), (1000, 1), (1000, 29)])
+def test_leaving_one_out_is_the_prediction_from_all_others(chunk_size, k):
     h, label = torch.randn(30, 5, dtype=torch.float64), torch.randint(4, (30,))
     others = [torch.arange(30) != n for n in range(30)]
-    expected = torch.cat([knn_predict(h[n, None], h[rest], label[rest], 4, 6) for n, rest in enumerate(others)])
-    assert torch.equal(knn_leave_one_out(h, label, 4, 6, chunk_size=chunk_size), expected)
+    expected = torch.cat([knn_predict(h[n, None], h[rest], label[rest], 4, k) for n, rest in enumerate(others)])
+    assert torch.equal(knn_leave_one_out(h, label, 4, k, chunk_size=chunk_size), expected)
 
 
 @pytest.mark.parametrize("k", [0, 5])

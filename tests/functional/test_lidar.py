@@ -41,6 +41,14 @@ def test_it_counts_the_directions_that_tell_samples_apart():
     assert scatter_lidar(1e-16 * between, 1e-16 * noisy, eps=1e-15).item() == pytest.approx(3, abs=1e-3)
 
 
+def test_an_eigenvalue_counts_if_it_is_above_the_floor():
+    # three eigenvalues of 1 and one of 1/4: the entropy of the shares 4/13, 4/13, 4/13 and 1/13
+    between = torch.diag(torch.tensor([1.0, 1.0, 1.0, 0.25]))
+    at, below = (scatter_lidar(between, torch.eye(4), eps=1e-15, floor=floor).item() for floor in (0.25, 0.249))
+    assert at == pytest.approx(3)
+    assert below == pytest.approx(13 / 4 ** (12 / 13))
+
+
 def test_without_delta_it_is_invariant_under_every_linear_map_and_with_it_under_rotation():
     h = views(4, 200)
     turn = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64)).Q
@@ -60,7 +68,8 @@ def test_its_bounds():
     assert 1 <= lidar(views()).item() <= 6 + 1e-5
     line = torch.randn(3, 40, 1, dtype=torch.float64) * torch.ones(5) + torch.arange(40.0)[:, None]
     assert lidar(line).item() == pytest.approx(1, abs=1e-4)
-    assert lidar(torch.eye(4).repeat(2, 1, 1)).item() == pytest.approx(3, abs=1e-5)
+    for n in (2, 4):  # equidistant samples
+        assert lidar(torch.eye(n).repeat(2, 1, 1)).item() == pytest.approx(n - 1, abs=1e-5)
 
 
 def test_it_is_computed_in_float64():

@@ -1,9 +1,12 @@
+from itertools import count
+from math import factorial
+
 import pytest
 import torch
 from torch.autograd import gradcheck
 from torchmetrics.functional import r2_score
 
-from lightning_ssl_geometry.functional.groups.lie import lie_action, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.groups.lie import _terms, lie_action, lie_generator, lie_strength
 from lightning_ssl_geometry.functional.spectrum import numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction
 
@@ -51,6 +54,12 @@ def test_the_action_is_a_group_with_the_generator_as_its_derivative():
     assert lie_action(g, h[:0], a[:0]).shape == (0, D)
     assert lie_action(g.float(), h.float(), a.float()).dtype == torch.float32
     assert lie_action(g.float(), h.float(), a).dtype == torch.float64
+
+
+@pytest.mark.parametrize("eps", [2.0**-23, 2.0**-52])
+@pytest.mark.parametrize("size", [0.0, 1e-20, 1e-3, 0.5, 1.0, 3.9])
+def test_the_series_ends_with_the_first_term_that_rounding_hides(size, eps):
+    assert _terms(size, eps) == next(k for k in count(1) if size**k / factorial(k) <= eps)
 
 
 def test_the_action_is_differentiable():
@@ -132,6 +141,15 @@ def test_fewer_pairs_than_dimensions_take_the_smallest_generator_that_fits():
     close(found, (torch.linalg.pinv(strength[:, None] * h1) @ (h2 - h1)).T, atol=1e-10)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_dimension_that_is_always_zero_has_no_part_in_the_generator(order):
+    _, h1, h2, strength = planted(n=20, d=3, noise=0.1)
+    wider = torch.nn.functional.pad
+    found = lie_generator(wider(h1, (0, 1)), wider(h2, (0, 1)), strength, order=order, ridge=0)
+    expected = wider(lie_generator(h1, h2, strength, order=order, ridge=0), (0, 1, 0, 1))
+    close(found, expected, atol=1e-11 if order == "first" else 1e-5)
+
+
 def test_gauss_newton_goes_beyond_the_first_order():
     g, h1, h2, strength = planted(norm=2.0)
     first, found = (lie_strength(g, h1, h2, order=order) for order in ORDERS)
@@ -144,6 +162,14 @@ def test_gauss_newton_goes_beyond_the_first_order():
         there = torch.cat([there[:, :1].cos(), there[:, 1:].sin()], 1)
         close(lie_strength(turn, east, there), torch.tensor([angle]).double().sin(), atol=1e-7)
         close(lie_strength(turn, east, there, order="exponential"), torch.tensor([angle]).double(), atol=1e-7)
+
+
+def test_the_strength_of_a_stretch_is_the_logarithm_of_its_factor():
+    # exp(epsilon) h; the first order is exp(epsilon) - 1
+    h, strength = torch.tensor([[1.0], [2.0], [-3.0]]).double(), torch.tensor([2.0, -1.0, 0.5]).double()
+    first, found = (lie_strength(torch.eye(1), h, h * strength.exp()[:, None], order=order) for order in ORDERS)
+    close(first, strength.expm1())
+    close(found, strength)
 
 
 @pytest.mark.parametrize("order", ORDERS)

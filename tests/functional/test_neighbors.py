@@ -68,6 +68,10 @@ OK = torch.ones(3, 2)
             "but got values from 0 to 3",
         ),
         (
+            lambda: label_agreement(torch.arange(3), torch.tensor([0, 1, -1])),
+            "but got values from -1 to 1",
+        ),
+        (
             lambda: label_agreement(torch.arange(3), torch.arange(2)),
             r"but got shape \(2,\)",
         ),

@@ -119,6 +119,21 @@ def test_moments_of_parts_add_up():
     close(moments_neural_collapse(*map(sum, zip(*parts, strict=True))), neural_collapse(h, label))
 
 
+@pytest.mark.parametrize(("size", "seen"), [(60, False), (1000, True)])
+def test_a_direction_of_the_means_that_may_be_rounding_is_not_divided_by(size, seen):
+    # The class means are size * eps * e_2, e_1 and -e_1 in D = 100, so their second singular value is sqrt(2/3) * size
+    # * eps. An SVD may be wrong by D * eps times the first, 141 eps. All scatter is along e_2.
+    mean = torch.zeros(3, 100, dtype=torch.float64)
+    mean[1, 0], mean[2, 0], mean[0, 1] = 1.0, -1.0, size * torch.finfo(mean.dtype).eps
+    count = torch.tensor([1e8, 1.0, 1.0], dtype=torch.float64)  # so many that the rest of the rounding is smaller
+    total = mean * count[:, None]
+    outer = mean.T @ total
+    outer[1, 1] += 1
+    found = moments_neural_collapse(count, total, outer).within_class.item()
+    expected = 1 / count.sum().item() / (2 / 3 * mean[0, 1].item() ** 2) if seen else 0.0
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
 def test_float32_and_half_are_computed_in_float64():
     h, label = labelled()
     for dtype in (torch.float32, torch.bfloat16):

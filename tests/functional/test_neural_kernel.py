@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from lightning_ssl_geometry.functional import kernel_flow, neural_kernel, neural_kernel_trace
 from lightning_ssl_geometry.functional.neural_kernel.chunking import KernelWork
 from lightning_ssl_geometry.functional.neural_kernel.gram import add_products, mirror
-from lightning_ssl_geometry.functional.neural_kernel.layers import Factors
+from lightning_ssl_geometry.functional.neural_kernel.layers import Factors, forward_pass
 from lightning_ssl_geometry.nn import MLPBackbone, SmallCNN
 
 
@@ -96,8 +96,10 @@ NETWORKS = {  # name -> network, shape of x, how many of its parameters need the
     "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.Flatten(), nn.Linear(48, 2)), (3, 2, 3, 3), 2),
     "frozen weight": (using(lambda f, x: f.a(torch.tanh(f.b(x)))), VECTORS, 0),
     "time first": (using(lambda f, x: f.a(torch.tanh(f.b(x.transpose(0, 1))).mean(0))), (5, 5, 5), 2),
+    "time first, as long": (using(lambda f, x: f.a(torch.tanh(f.b(x.transpose(0, 1))).mean(0))), (2, 2, 5), 2),
     "flattened": (using(lambda f, x: f.a(torch.tanh(f.b(x.flatten(0, 1))).unflatten(0, (-1, 3)).sum(1))), (4, 3, 5), 2),
     "sorted inside": (using(sorted_inside), VECTORS, 2),
+    "row by row": (lambda: Function(lambda f, x: torch.stack([f.a(row) for row in x]), a=nn.Linear(1, 1)), (1, 1), 2),
     "overwritten": (using(overwriting), VECTORS, None),
     "unused": (using(lambda f, x: f.a(x)), VECTORS, 0),
     "checkpointed": (using(lambda f, x: f.a(checkpoint(f.b, x, use_reentrant=False))), VECTORS, None),
@@ -187,13 +189,42 @@ def test_what_a_pass_saves_is_counted_once_and_without_the_parameters():
     assert work.sizes.saved == 5 + 7 + 1
 
 
+@pytest.mark.parametrize("name", [name for name in NETWORKS if NETWORKS[name][2] == 0])
+def test_the_sizes_of_a_layer_are_those_of_its_factors(name):
+    network, x, _ = build(name)
+    places = forward_pass(network, x, tuple(network.parameters())).places
+    assert places
+    for place in places:
+        factors = place.factors(torch.randn(len(x), 2, *place.shape[1:], dtype=torch.float64))
+        groups, positions, inputs, outputs = place.sizes
+        assert factors.a.shape == (len(x), groups, positions, inputs)
+        assert factors.g.shape == (len(x), 2, groups, positions, outputs)
+
+
+def test_the_sizes_from_which_the_memory_is_estimated():
+    # Outputs have 7 and 3 numbers. With one more input for the bias, a row of a weight has 6 and 8, and takes one
+    # number more for the gradient at its output.
+    network = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+    parameters = dict(network.named_parameters())
+    sizes = KernelWork(network, torch.randn(9, 5), parameters, 2**30, by_layer=True, vectorize=True).sizes
+    assert (sizes.passed, sizes.widest, sizes.patches, sizes.row) == (7 + 3, 7, 8, 8 + 1)
+
+
 def least(function, network, x, by_layer):
     with pytest.raises(ValueError, match="Expected `memory` >= ") as error:
         function(network, x, memory=1, by_layer=by_layer)
     return int(str(error.value).split()[3])
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 5, 4), (3, 3, 5, 4), (2, 9, 3, 2)])
+@pytest.mark.parametrize("n", [1, 9])
+def test_the_least_memory_is_that_of_one_sample_at_a_time(n):
+    network, x, _ = build("mlp")
+    work = KernelWork(network, x[:n], dict(network.named_parameters()), 1, by_layer=True, vectorize=True)
+    for function, folded in ((neural_kernel, False), (neural_kernel_trace, True)):
+        assert least(function, network, x[:n], by_layer=True) == work.needed(3, folded)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 5, 4), (3, 3, 5, 4), (2, 9, 3, 2), (2, 3, 50, 4)])
 @pytest.mark.parametrize("room", [1, 500, 10**6])
 def test_all_ways_to_a_product_agree(sizes, room):
     t, s, inner, out = sizes

@@ -115,6 +115,12 @@ def test_the_pattern_is_in_order_of_execution():
     assert torch.equal(activation_pattern(projector, h), expected)
 
 
+def test_a_breakpoint_belongs_to_the_side_below_it():
+    h = torch.tensor([[-1.0, 0.0, 1.0]])
+    assert activation_pattern(nn.ReLU(), h).tolist() == [[False, False, True]]
+    assert torch.equal(affine_map(nn.ReLU(), h)[0], torch.diag(torch.tensor([0.0, 0.0, 1.0]))[None])
+
+
 def test_a_clamp_has_two_sides():
     h = torch.tensor([[-2.0, 0.5, 2.0]])
     assert activation_pattern(nn.Hardtanh(), h).tolist() == [[False, True, True, False, False, True]]

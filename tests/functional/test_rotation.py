@@ -82,6 +82,13 @@ def test_rotation_rank_is_bounded_and_repeats():
     assert rotation_rank(one_hot(), 90, 50) == first
 
 
+def test_a_deviation_of_sixteen_times_the_rounding_error_counts_as_0():
+    # rows (1, d) and (1, -d): the deviation is d, and the root mean square norm is 1
+    sizes = torch.tensor([15.5, 16.5], dtype=torch.float64) * torch.finfo(torch.float64).eps
+    found = [covariance_rank(torch.tensor([[1.0, size], [1.0, -size]], dtype=torch.float64)).item() for size in sizes]
+    assert found == [0, 1]
+
+
 def test_covariance_rank():
     rows = torch.randn(40, 9, dtype=torch.float64) @ torch.diag(torch.logspace(0, -4, 9, dtype=torch.float64)) + 3
     for tau, mode in [(1e-2, "absolute"), (1e-2, "relative"), (0.99, "cumulative")]:

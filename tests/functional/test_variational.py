@@ -169,6 +169,14 @@ def test_torch_func_takes_the_loss():
     torch.testing.assert_close(hessian, expected, rtol=1e-9, atol=1e-10)
 
 
+def test_a_length_may_differ_from_1_by_rounding_and_not_by_more():
+    z = cloud(10)[0]
+    h = tangential_gradient(z, cloud(11)[0])
+    second_variation(z * (1 + 0.9e-4), h, on_sphere=True)
+    with pytest.raises(ValueError, match="Expected rows of `z` of length 1 for `on_sphere`, but got lengths from 1 to"):
+        second_variation(z * (1 + 1.1e-4), h, on_sphere=True)
+
+
 def test_the_second_variation_along_great_circles():
     z = cloud(10)[0]
     h = tangential_gradient(z, cloud(11, sphere=False)[0])
