@@ -1,6 +1,6 @@
 """Each method with small networks and data, for the laws that all methods obey."""
 
-__all__ = ["METHODS", "data"]
+__all__ = ["METHODS", "data", "networks"]
 
 from functools import partial
 

@@ -18,7 +18,7 @@ _UNKNOWN = re.compile(r"Option '(\w+)' is not accepted")
 _NO_CLASS = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 _NO_MODULE = re.compile(r"No module named '(?:([\w.]+)\.)?(\w+)'")
 _NO_PATH = re.compile(r"Expected a dot import path string: (\w+)")
-_NO_KEY = re.compile(r"does not accept option '([\w.]+)'")
+_NO_KEY = re.compile(r"(?:Group '([\w.]+)' )?does not accept option '([\w.]+)'")
 _MISSPELT = (_NO_KEY, _UNKNOWN, _NO_CLASS, _NO_MODULE, _NO_PATH)
 _OF_A_CLASS = ("class_path", "init_args")
 _OURS = __package__.partition(".")[0]
@@ -39,7 +39,8 @@ def of_parser(
         options: The options that the parser knows, such as "--trainer.max_epochs".
     """
     if unknown_key := _NO_KEY.search(message):
-        return _of_key(unknown_key[1], command, [option.removeprefix("--") for option in options])
+        key = ".".join(filter(None, unknown_key.groups()))
+        return _of_key(key, command, [option.removeprefix("--") for option in options])
     for path, wrong in (each for config in reversed(given) for each in _misspelt_class_keys(config, "")):
         return f"{path}: Expected the keys `class_path` and `init_args`, but got `{wrong}`.{_of_class(wrong)}"
     chain, rest = _descend(message.splitlines())

@@ -103,12 +103,18 @@ class NonEmptyProbability(Diagnostic):
     def compute(self) -> dict[str, Tensor]:
         self.require(self.samples, "images")
         blank, samples = int(self.blank), int(self.samples)
+        if self.learned.isnan():
+            return {"learned": _no_log_policy(self), "uniform": self.uniform / samples}
         if blank == samples:
             nan = undefined(self, f"all views of all {blank} images are empty")
             return {"learned": nan, "uniform": nan}
         if blank:
             rank_zero_warn(f"All views of {blank} of {samples} images are empty: they count as 0.")
         return {"learned": self.learned / self.samples, "uniform": self.uniform / self.samples}
+
+
+def _no_log_policy(metric: Diagnostic) -> Tensor:
+    return undefined(metric, "a value of `log_policy` is NaN")
 
 
 class PolicyEntropy(Diagnostic):
@@ -144,7 +150,7 @@ class PolicyEntropy(Diagnostic):
 
     def compute(self) -> Tensor:
         self.require(self.samples, "samples")
-        return self.total / self.samples
+        return _no_log_policy(self) if self.total.isnan() else self.total / self.samples
 
 
 class PolicyMaps(SampledRows):

@@ -197,11 +197,12 @@ class LatentR2(Diagnostic):
 
 
 def r2_or_nan(metric: Metric, fit: Tensor, score: Tensor, dim: int) -> Tensor:
-    """Return `moments_r2(fit, score, dim)`, or NaN, with a warning, if the samples are too few or not finite."""
+    """Return `moments_r2(fit, score, dim)`, or NaN, with a warning, if the samples are too few, equal or not finite."""
     try:
-        return moments_r2(fit, score, dim)
+        found = moments_r2(fit, score, dim)
     except ValueError as error:  # the shapes fit: the samples are too few, or not finite
         return undefined(metric, f"half of the samples cannot be used ({error})", like=fit[0, 1 + dim :])
+    return undefined(metric, "no latent differs between the samples", like=found) if found.isnan().all() else found
 
 
 def check_content(latent: Tensor, content: Tensor, n: int) -> None:

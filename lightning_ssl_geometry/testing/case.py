@@ -49,11 +49,11 @@ class Case:
                 f"{missing}."
             )
         self._wanted, self._axes, self._sized = wanted, axes or {}, sized
-        self.sampled = self._of(observation)
+        self._whole = self._of(observation)
+        self._numbered = "index" in parameters and "index" not in wanted
+        self.renew()
         if self.sampled.has_samples and self.sampled.count < 8:
             raise ValueError(f"Expected `observation` with at least 8 samples, but got {self.sampled.count}.")
-        if "index" in parameters and "index" not in wanted:
-            self.sampled.values["index"] = torch.arange(self.sampled.count)
 
     def _of(self, observation: Observation) -> Sampled:
         used = {name: observation[name] for name in self._wanted}
@@ -70,6 +70,12 @@ class Case:
     def begin(self) -> None:
         """Compute once, without any contract."""
         self.value()
+
+    def renew(self) -> None:
+        """Copy the observation again, so that a contract meets no tensor or module that another one has changed."""
+        self.sampled = self._whole.copied()
+        if self._numbered:
+            self.sampled.values["index"] = torch.arange(self.sampled.count)
 
     def fresh(self) -> Metric:
         """Return a copy of the Metric."""

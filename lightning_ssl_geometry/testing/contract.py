@@ -38,6 +38,7 @@ def kept(
     for name in chosen:
         try:
             with surroundings_kept():
+                case.renew()
                 skipped = contracts[name](case)
         except Exception as error:
             if name in expected:

@@ -13,18 +13,17 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.diagnostics import UndefinedWarning
 from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
-from lightning_ssl_geometry.quantity import SECTIONS, Invariance, Quantity, cap_at, declared
+from lightning_ssl_geometry.quantity import SECTIONS, Invariance, cap_at, declared
 from lightning_ssl_geometry.testing.case import Case, Results, by_key, computed
 from lightning_ssl_geometry.testing.contract import kept, of_all
 from lightning_ssl_geometry.testing.cost import cost, memory
-from lightning_ssl_geometry.testing.observation import SPACES, Observation
+from lightning_ssl_geometry.testing.extremes import degenerate, half_precision, is_as_observed, single_precision
+from lightning_ssl_geometry.testing.observation import Observation
 from lightning_ssl_geometry.testing.surroundings import shared
 
 _SLACK = 1e-5  # relative to the ends of a range: rounding of float32 sums
-_AS_OBSERVED = ("points", "images", "gallery", "classes")  # kinds of pictures that show samples and measure nothing
 
 
 def check_diagnostic(
@@ -52,9 +51,10 @@ def check_diagnostic(
     reset                     after `reset`, it does not depend on what was observed before
     copies                    a copy by pickle or deepcopy, made between two batches, goes on as the original
     untouched                 tensors, weights, modes, gradients, random numbers, settings of torch are left alone
+    single_precision          for float32 vectors far from the origin, it is the value of the same numbers in float64
     half_precision            it is finite in bfloat16 and float16 where it is in float64
     degenerate                samples that are few, equal, 0 or not finite give a value, NaN, or a ValueError
-    described                 each result has a declaration with sentences that stand alone
+    described                 each result has a declaration with whole sentences, and each declared result is returned
     bounds                    results lie within the declared bounds and cap
     invariances               results do not change under the declared invariances
     memory                    the memory of the state grows as `cost` declares, with the samples and the width
@@ -107,6 +107,8 @@ def order(case: Case) -> str | None:
 
 
 def merged(case: Case) -> str | None:
+    if case.metric.full_state_update is not False:
+        return "`merge_state` needs a class with `full_state_update = False`"
     for count in (2, 4):
         first, *others = [case.fed(case.fresh(), [part]) for part in case.shuffled().tensor_split(count)]
         for other in others:
@@ -187,56 +189,17 @@ def untouched(case: Case) -> str | None:
     return None
 
 
-def half_precision(case: Case) -> str | None:
-    expected = case.value()
-    for dtype in (torch.bfloat16, torch.float16):
-        found = case.of(case.sampled.in_dtype(dtype))
-        for key, value in expected.items():
-            assert key in found, f"{key!r} has no result in {dtype}."
-            lost = bool(value.isfinite().all()) and not bool(found[key].isfinite().all())
-            assert not lost, f"{key!r} is not finite in {dtype}, but it is in float64."
-    return None
-
-
-def degenerate(case: Case) -> str | None:
-    spaces = tuple(name for name in SPACES if isinstance(case.sampled.values.get(name), Tensor))
-    given = {
-        "one sample": case.sampled.rows(torch.arange(1)),
-        "two samples": case.sampled.rows(torch.arange(2)),
-        "samples that are equal": case.sampled.changed(spaces, lambda rows: rows[..., :1, :].expand_as(rows).clone()),
-        "samples that are 0": case.sampled.changed(spaces, torch.zeros_like),
-        "a value that is NaN": case.sampled.changed(spaces, lambda rows: _with(rows, math.nan)),
-        "a value that is infinite": case.sampled.changed(spaces, lambda rows: _with(rows, math.inf)),
-    }
-    quantities = quantities_of(case.metric)
-    known = [key for key, value in case.value().items() if not value.isnan().all() and not _shows(quantities, key)]
-    for what, values in given.items():
-        metric = case.fresh()
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            try:
-                metric.update(**values)
-                found = by_key(metric.compute())
-            except ValueError as error:
-                if isinstance(metric, Diagnostic) and not str(error).startswith("Expected "):
-                    raise AssertionError(f"For {what}, the error does not say what was expected: {error}") from error
-                continue
-        explained = any(issubclass(each.category, UndefinedWarning) for each in said)
-        silent = [key for key in known if key in found and found[key].numel() and found[key].isnan().all()]
-        assert explained or not silent or not isinstance(metric, Diagnostic), (
-            f"For {what}, {silent} are NaN without an UndefinedWarning that says why."
-        )
-    return None
-
-
 def described(case: Case) -> str | None:
     if not isinstance(case.metric, Diagnostic):
         return "the Metric is no Diagnostic"
     quantities = case.metric.quantities
     assert quantities, "`quantities` declares no result."
     assert case.metric.section.strip(), "`section` is empty."
-    for key in case.value():
+    results = case.value()
+    for key in results:
         assert declared(quantities, key), f"The result {key!r} is not declared in `quantities`."
+    if without := quantities.keys() - {known[0] for key in results if (known := declared(quantities, key))}:
+        raise AssertionError(f"`quantities` declares {sorted(without)}, but `compute` returns {sorted(results)}.")
     for key, quantity in quantities.items():
         for sentence in filter(None, (quantity.text, quantity.low, quantity.high)):
             assert sentence.endswith("."), f"{key!r} says {sentence!r}, which is no sentence."
@@ -250,7 +213,7 @@ def bounds(case: Case) -> str | None:
     quantities = quantities_of(case.metric)
     for key, result in case.value().items():
         known = declared(quantities, key)
-        if known is None or _is_as_observed(known[1]):
+        if known is None or is_as_observed(known[1]):
             continue
         quantity, value = known[1], result.double()
         logarithm = bool(quantity.picture and quantity.picture.logarithm)
@@ -295,7 +258,7 @@ def _moved(case: Case, change: str) -> dict[str, Any]:
             return rows @ torch.linalg.qr(noise).Q
         return 3.7 * rows if change == "scale" else rows + rows.std() * noise[0]
 
-    return case.sampled.changed(SPACES, moved)
+    return case.sampled.changed(case.sampled.vectors, moved)
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, float]:
@@ -309,26 +272,10 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _is_as_observed(quantity: Quantity) -> bool:
-    return not quantity.shown or bool(quantity.picture and quantity.picture.kind in _AS_OBSERVED)
-
-
-def _shows(quantities: Mapping[str, Quantity], key: str) -> bool:
-    """Return whether a result shows samples as they were observed."""
-    known = declared(quantities, key)
-    return known is not None and _is_as_observed(known[1])
-
-
 def _tensors(value: Any) -> list[Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for each in value for tensor in _tensors(each)]
     return [value] if isinstance(value, Tensor) else []
-
-
-def _with(rows: Tensor, value: float) -> Tensor:
-    found = rows.clone()
-    found.view(-1)[0] = value
-    return found
 
 
 DIAGNOSTIC_CONTRACTS = of_all(
@@ -340,6 +287,7 @@ DIAGNOSTIC_CONTRACTS = of_all(
     reset,
     copies,
     untouched,
+    single_precision,
     half_precision,
     degenerate,
     described,

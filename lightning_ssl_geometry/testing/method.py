@@ -50,7 +50,8 @@ def check_method(
     ========================  ==========================================================================================
     name                      contract
     ========================  ==========================================================================================
-    gradients                 each parameter that requires a gradient gets one, and it is finite
+    gradients                 each parameter that requires a gradient gets one that is finite, and not always 0
+    views                     the loss of the first step depends on all `views` of a batch, or on none
     repeatable                a second fit from the same seed ends with the same weights, bit by bit
     observed                  so does a fit with `GeometryMonitor`, `LinearProbe` and `KNNProbe`, or with `callbacks`
     resumed                   so does a fit that is resumed after its first epoch
@@ -145,6 +146,15 @@ class _Case:
         """Fit once, without any contract."""
         assert self.plain.trainer.global_step, "Its fit ended without a step of an optimizer."
 
+    def first_loss(self, replaced: int | None) -> "_FirstLoss":
+        """Train on one batch, with one of its views replaced by noise, or none."""
+        seen = _FirstLoss(replaced)
+        self.fit(seen, max_epochs=1, limit_train_batches=1, limit_val_batches=0)
+        return seen
+
+    def renew(self) -> None:
+        """Do nothing: each fit copies the module and the data."""
+
     def resumed(self, epoch: int, batch: int) -> _Fit:
         """Save a checkpoint after a batch of an epoch, end the fit there, and go on with it."""
         path = self.folder / f"{epoch}-{batch}.ckpt"
@@ -183,6 +193,37 @@ class _EndAfter(L.Callback):
         raise _EndedError
 
 
+class _FirstLoss(L.Callback):
+    """Note the loss of the first batch, with one of its views replaced by noise.
+
+    Attributes:
+        count: The number of views in the batch.
+        loss: The loss.
+    """
+
+    count, loss = 0, torch.nan
+
+    def __init__(self, replaced: int | None) -> None:
+        self.replaced = replaced
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        given = batch.get("views", ()) if isinstance(batch, Mapping) else ()
+        self.count = len(given)
+        if self.replaced is not None:
+            noise = torch.randn(given[self.replaced].shape, generator=torch.Generator().manual_seed(3))
+            given[self.replaced].copy_(noise)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        found = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        self.loss = float(found) if isinstance(found, Tensor) else torch.nan
+        if not isinstance(found, Tensor):
+            self.count = 0  # of a module that steps its optimizers itself and returns nothing
+
+
 class _Gradients(L.Callback):
     """Note the parameters with a gradient before each step of an optimizer."""
 
@@ -192,7 +233,7 @@ class _Gradients(L.Callback):
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
         known = {name: each.grad for name, each in pl_module.named_parameters() if each.grad is not None}
-        self.found |= known.keys()
+        self.found |= {name for name, gradient in known.items() if gradient.any()}
         self.infinite |= {name for name, gradient in known.items() if not gradient.isfinite().all()}
 
 
@@ -212,8 +253,18 @@ def gradients(case: _Case) -> str | None:
     seen = _Gradients()
     module = case.fit(seen).module
     wanted = {name for name, each in module.named_parameters() if each.requires_grad}
-    assert not (without := sorted(wanted - seen.found)), f"{without} got no gradient in two epochs."
+    assert not (without := sorted(wanted - seen.found)), f"{without} got no gradient in two epochs, or only 0."
     assert not seen.infinite, f"{sorted(seen.infinite)} got a gradient that is not finite."
+    return None
+
+
+def views(case: _Case) -> str | None:
+    first = case.first_loss(None)
+    changed = [case.first_loss(view).loss for view in range(first.count)]
+    if all(loss == first.loss for loss in changed):
+        return "the loss depends on none of the `views` of a batch"
+    for view, loss in enumerate(changed):
+        assert loss != first.loss, f"The loss stays {loss:.7g} if view {view} is replaced by noise."
     return None
 
 
@@ -317,6 +368,7 @@ def compiled(case: _Case) -> str | None:
 
 METHOD_CONTRACTS = of_all(
     gradients,
+    views,
     repeatable,
     observed,
     resumed,

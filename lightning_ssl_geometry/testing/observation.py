@@ -54,6 +54,25 @@ class Sampled:
         """Return the values with a change of each of the tensors that are named in `spaces`."""
         return {name: change(value) if name in spaces else value for name, value in self.values.items()}
 
+    def copied(self) -> "Sampled":
+        """Return a copy, with copies of all tensors and modules."""
+        return self.with_values(self.values)
+
+    def with_values(self, values: Mapping[str, Any]) -> "Sampled":
+        """Return an observation with other values of the same names."""
+        return Sampled(values, self._axes)
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        """Names of the samples' vectors: h, z, h_image and z_image, or else all floats (N, D) and (V, N, D)."""
+        spaces = tuple(name for name in SPACES if isinstance(self.values.get(name), Tensor))
+        return spaces or tuple(name for name, value in self.values.items() if self._is_vectors(name, value))
+
+    def _is_vectors(self, name: str, value: Any) -> bool:
+        if not (isinstance(value, Tensor) and value.is_floating_point()):
+            return False
+        return value.ndim in (2, 3) and self._axis(name) == value.ndim - 2
+
     def in_dtype(self, dtype: torch.dtype) -> dict[str, Any]:
         """Return the values with tensors and copies of modules in another floating type."""
         return {name: _in(dtype, value) for name, value in self.values.items()}

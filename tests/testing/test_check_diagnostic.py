@@ -158,6 +158,53 @@ class Overflowing(Norm):
         self.count += z.shape[-2]
 
 
+class Cancelling(Norm):
+    """The variance, as a difference of two large numbers in float32."""
+
+    def update(self, z):
+        self.total += (z.square().mean() - z.mean().square()).double() * z.shape[-2]
+        self.count += z.shape[-2]
+
+
+class Dividing(Norm):
+    """Divides by the length of each sample, unless all are 0."""
+
+    def update(self, z):
+        length = z.norm(dim=-1, keepdim=True)
+        super().update(z / length if length.any() else z)
+
+    def nan(self):
+        return self.total.new_tensor(torch.nan)
+
+
+class Endless(Norm):
+    def value(self):
+        return 1 / super().value()
+
+
+class Mode(Norm):
+    """Leaves the network that it observes in evaluation mode."""
+
+    def update(self, z, projector):
+        super().update(projector.eval()(z))
+
+
+class Embedded(Norm):
+    """Observes vectors of another name, and declares what it does not keep."""
+
+    quantities: ClassVar = {"": Quantity(title="Norm", low="Low.", high="Far away.", invariances=("scale",))}
+
+    def update(self, embedding):
+        super().update(embedding)
+
+    def nan(self):
+        return self.total.new_tensor(torch.nan)
+
+
+class Promising(Norm):
+    quantities: ClassVar = Norm.quantities | {"second": Quantity(title="Second", low="Low.", high="High.")}
+
+
 class Silent(Norm):
     def nan(self):
         return self.total.new_tensor(torch.nan)
@@ -200,6 +247,7 @@ BROKEN = {
     "repeated": Counting,
     "copies": Local,
     "untouched": Drawing,
+    "single_precision": Cancelling,
     "half_precision": Overflowing,
     "degenerate": Silent,
     "described": Terse,
@@ -221,9 +269,33 @@ def test_each_contract_has_a_class_that_breaks_it():
 @pytest.mark.parametrize("contract", BROKEN)
 def test_a_wrong_one_breaks_it(contract):
     with pytest.raises(
-        AssertionError, match=rf"(?s)^{BROKEN[contract].__name__} breaks \d+ of 15 contracts.*\n.*{contract}: "
+        AssertionError, match=rf"(?s)^{BROKEN[contract].__name__} breaks \d+ of 16 contracts.*\n.*{contract}: "
     ):
         check_diagnostic(BROKEN[contract](), {"z": GIVEN["z"]})
+
+
+@pytest.mark.parametrize(
+    ("metric", "observation", "contract", "said"),
+    [
+        (Dividing(), {"z": GIVEN["z"]}, "degenerate", r"For one sample that is 0, \[''\] are NaN without"),
+        (Endless(), {"z": GIVEN["z"]}, "degenerate", r"For samples that are 0, \[''\] are infinite"),
+        (Embedded(), {"embedding": GIVEN["z"][0]}, "degenerate", r"For a value that is NaN, \[''\] are NaN without"),
+        (Embedded(), {"embedding": GIVEN["z"][0]}, "invariances", r"'' changes under scale"),
+        (Promising(), {"z": GIVEN["z"]}, "described", r"declares \['second'\], but `compute` returns \[''\]"),
+        (Mode(), {"z": GIVEN["z"], "projector": torch.nn.Identity()}, "untouched", "training mode was changed"),
+    ],
+)
+def test_what_a_contract_finds(metric, observation, contract, said):
+    with pytest.raises(AssertionError, match=rf"{contract}: .*{said}"):
+        check_diagnostic(metric, observation, only=["batches", contract])
+
+
+def test_a_metric_that_torchmetrics_cannot_merge_is_not_merged():
+    class Usual(Norm):
+        full_state_update = None
+
+    found = check_diagnostic(Usual(), {"z": GIVEN["z"]}, only=["merged"])
+    assert found == {"merged": "left out: `merge_state` needs a class with `full_state_update = False`"}
 
 
 def test_a_changed_tensor_is_noticed():

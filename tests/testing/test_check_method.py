@@ -4,21 +4,24 @@ import lightning as L
 import pytest
 import torch
 from hosts import ManualSteps, PlainHost, loader
-from small_methods import METHODS, data
+from small_methods import METHODS, data, networks
 from torch import nn
 
 from lightning_ssl_geometry import methods
 from lightning_ssl_geometry.callbacks import GeometryMonitor
-from lightning_ssl_geometry.methods import SSLModule
+from lightning_ssl_geometry.methods import SimCLRModule, SSLModule
 from lightning_ssl_geometry.testing import METHOD_CONTRACTS, check_method
 from lightning_ssl_geometry.testing.surroundings import shared
 
-OPTIMIZERS = {"contrastive_flow": {"copies": "its optimizer is a lambda, which pickle refuses"}}
+EXPECTED = {
+    "contrastive_flow": {"copies": "its optimizer is a lambda, which pickle refuses"},
+    "crl_tac": {"views": "it draws its own views of the first one"},
+}
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_keeps_them(name):
-    assert list(check_method(METHODS[name](), data(50), OPTIMIZERS.get(name))) == list(METHOD_CONTRACTS)
+    assert list(check_method(METHODS[name](), data(50), EXPECTED.get(name))) == list(METHOD_CONTRACTS)
 
 
 def test_no_method_is_forgotten():
@@ -47,6 +50,27 @@ class Unused(Right):
     def __init__(self):
         super().__init__()
         self.spare = nn.Linear(2, 2)
+
+
+class Idle(Right):
+    """Has a parameter whose gradient is always 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(1))
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) + 0 * self.shift.sum()
+
+
+class OneView(SimCLRModule):
+    """Contrasts the first view with itself."""
+
+    def __init__(self):
+        super().__init__(*networks())
+
+    def step(self, batch):
+        return super().step(batch | {"views": (batch["views"][0],) * 2})
 
 
 class Drawing(Right):
@@ -123,6 +147,7 @@ def watching():
 
 BROKEN = {
     "gradients": Unused,
+    "views": OneView,
     "repeatable": Drawing,
     "observed": Noticing,
     "resumed": Forgetful,
@@ -142,8 +167,14 @@ def test_each_contract_has_a_module_that_breaks_it():
 
 @pytest.mark.parametrize("contract", BROKEN)
 def test_a_wrong_module_breaks_it(contract):
+    batches = data(50) if contract == "views" else Pairs()
     with pytest.raises(AssertionError, match=rf"^{BROKEN[contract].__name__} breaks 1 of 1 contracts.\n{contract}: "):
-        check_method(BROKEN[contract](), Pairs(), callbacks=watching, only=[contract])
+        check_method(BROKEN[contract](), batches, callbacks=watching, only=[contract])
+
+
+def test_a_gradient_that_is_always_0_is_none():
+    with pytest.raises(AssertionError, match=r"gradients: \['shift'\] got no gradient in two epochs, or only 0\."):
+        check_method(Idle(), Pairs(), only=["gradients"])
 
 
 def test_a_module_of_ones_own_is_left_as_it_is():
@@ -152,6 +183,7 @@ def test_a_module_of_ones_own_is_left_as_it_is():
     found = check_method(module, Pairs(), without, callbacks=watching)
     assert found["observed"] == found["resumed"] == "kept"
     assert found["compiled"] == "left out: the module has no `backbone`"
+    assert found["views"] == "left out: the loss depends on none of the `views` of a batch"
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module._trainer is None
 
