@@ -39,7 +39,7 @@ def test_the_way_around_fortran_names_the_extras_own_requirements():
     assert "docs/install.md" in (ROOT / "README.md").read_text()
     text = (ROOT / "docs" / "install.md").read_text()
     named = re.findall(r"^pip install --no-deps (.*)$", text, re.MULTILINE)[0].replace("'", "").split()
-    named += re.findall(r"^pip install lightning-ssl-geometry '([^']+)'$", text, re.MULTILINE)
+    named += re.findall(r"^pip install \. '([^']+)'$", text, re.MULTILINE)
     assert sorted(named) == sorted(PYPROJECT["project"]["optional-dependencies"]["escnn"])
     (override,) = PYPROJECT["tool"]["uv"]["override-dependencies"]
     assert override in text

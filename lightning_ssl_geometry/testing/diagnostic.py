@@ -112,7 +112,12 @@ def merged(case: Case) -> str | None:
     for count in (2, 4):
         first, *others = [case.fed(case.fresh(), [part]) for part in case.shuffled().tensor_split(count)]
         for other in others:
-            first.merge_state(other)
+            try:
+                first.merge_state(other)
+            except RuntimeError as error:
+                if first.full_state_update is False:
+                    raise
+                raise AssertionError("`merge_state` needs the class attribute `full_state_update = False`.") from error
         _same(computed(first), case.value(), f"from {count} copies that were merged")
     return None
 

@@ -299,7 +299,8 @@ def resumed_within_an_epoch(case: _Case) -> str | None:
 
 def checkpoint(case: _Case) -> str | None:
     path = case.folder / "whole.ckpt"
-    case.plain.trainer.save_checkpoint(path)
+    with _silent():
+        case.plain.trainer.save_checkpoint(path)
     weights = torch.load(path, weights_only=True, map_location="cpu")["state_dict"]
     fresh = copy.deepcopy(case.module)
     fresh.load_state_dict(weights)

@@ -342,6 +342,14 @@ def test_an_expected_failure_needs_a_reason_and_has_to_fail():
         check_diagnostic(Norm(), {"z": GIVEN["z"]}, {"order": "it was wrong once"})
 
 
+def test_a_metric_that_cannot_be_merged_is_told_the_attribute():
+    class Whole(Norm):
+        full_state_update = None  # the default of torchmetrics
+
+    with pytest.raises(AssertionError, match=r"merged: `merge_state` needs .* `full_state_update = False`\.$"):
+        check_diagnostic(Whole(), {"z": GIVEN["z"]}, only=["merged"])
+
+
 def test_any_metric_can_be_checked():
     found = check_diagnostic(MeanMetric(), {"value": GIVEN["z"][0], "weight": torch.tensor(2.0)})
     assert found["described"] == found["memory"] == found["cost"] == "left out: the Metric is no Diagnostic"

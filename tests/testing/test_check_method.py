@@ -188,6 +188,12 @@ def test_a_module_of_ones_own_is_left_as_it_is():
     assert module._trainer is None
 
 
+def test_the_checkpoint_is_saved_in_silence(caplog):
+    with caplog.at_level("INFO", logger="lightning.pytorch"):
+        check_method(Right(), Pairs(), callbacks=watching, only=["checkpoint"])
+    assert not [each.getMessage() for each in caplog.records if "weights_only" in each.getMessage()]
+
+
 def test_a_process_is_left_as_it_was(monkeypatch):
     monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
     module = Right()
