@@ -290,14 +290,6 @@ def test_what_a_contract_finds(metric, observation, contract, said):
         check_diagnostic(metric, observation, only=["batches", contract])
 
 
-def test_a_metric_that_torchmetrics_cannot_merge_is_not_merged():
-    class Usual(Norm):
-        full_state_update = None
-
-    found = check_diagnostic(Usual(), {"z": GIVEN["z"]}, only=["merged"])
-    assert found == {"merged": "left out: `merge_state` needs a class with `full_state_update = False`"}
-
-
 def test_a_changed_tensor_is_noticed():
     with pytest.raises(AssertionError, match=r"untouched: A tensor was changed\."):
         check_diagnostic(InPlace(), {"z": GIVEN["z"]}, only=["untouched"])
@@ -342,12 +334,25 @@ def test_an_expected_failure_needs_a_reason_and_has_to_fail():
         check_diagnostic(Norm(), {"z": GIVEN["z"]}, {"order": "it was wrong once"})
 
 
-def test_a_metric_that_cannot_be_merged_is_told_the_attribute():
+def test_a_diagnostic_that_cannot_be_merged_is_told_the_attribute_and_another_metric_is_not_merged():
     class Whole(Norm):
         full_state_update = None  # the default of torchmetrics
 
-    with pytest.raises(AssertionError, match=r"merged: `merge_state` needs .* `full_state_update = False`\.$"):
+    class Plain(Metric):
+        def __init__(self):
+            super().__init__()
+            self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+
+        def update(self, z):
+            self.total = self.total + z.sum()
+
+        def compute(self):
+            return self.total
+
+    needed = "`merge_state` needs the class attribute `full_state_update = False`"
+    with pytest.raises(AssertionError, match=rf"merged: {needed}\.$"):
         check_diagnostic(Whole(), {"z": GIVEN["z"]}, only=["merged"])
+    assert check_diagnostic(Plain(), {"z": GIVEN["z"]}, only=["merged"]) == {"merged": f"left out: {needed}"}
 
 
 def test_any_metric_can_be_checked():
