@@ -108,9 +108,9 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     assert "| 98 | " in capsys.readouterr().out
 
 
-def script(recipe):
-    path = EXAMPLES / recipe / "reproduce.py"
-    spec = importlib.util.spec_from_file_location(f"reproduce_{recipe}", path)
+def script(recipe, name="reproduce"):
+    path = EXAMPLES / recipe / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_{recipe}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -164,6 +164,16 @@ def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, 
     assert "| learned | 0." in printed
     assert (output / "learned" / "figure_temperatures.png").stat().st_size > 10_000
     assert (output / "learned" / "comparison.html").stat().st_size > 10_000
+
+
+def test_the_loss_rewards_style_on_the_box_and_not_on_the_sphere():
+    landscape = script("content_suppresses_style", "landscape")
+    for space, include_self in (("box", True), ("box", False), ("sphere", True), ("sphere", False)):
+        views = landscape.latents(space, 0, 512)
+        scales = [(10.0, 0.0), (10.0, 0.5), (10.0, 3.0), (10.0, 30.0)]
+        losses = [landscape.loss(space, views, scale, include_self) for scale in scales]
+        best = 0 if space == "sphere" else 2 if include_self else 3
+        assert losses.index(min(losses)) == best
 
 
 def parsed(paths, tmp_path):
