@@ -166,6 +166,15 @@ def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, 
     assert (output / "learned" / "comparison.html").stat().st_size > 10_000
 
 
+def test_only_the_score_function_points_along_the_gradient_where_training_ends():
+    recipe = script("trainable_augmentation_channel", "estimators")
+    found = {row.estimator: row for row in recipe.measured(5.0, 2.3, 0, images=8, repeats=60)}
+    assert (found["ExactInformation"].cosine, found["ExactInformation"].length) == pytest.approx((1, 1))
+    assert found["ScoreFunction"].cosine > 0.9
+    assert found["ScoreFunction"].length == pytest.approx(1, abs=0.25)
+    assert max(found[name].cosine for name in ("AllPairs", "DistinctPairs")) < 0.5
+
+
 def test_the_loss_rewards_style_on_the_box_and_not_on_the_sphere():
     landscape = script("content_suppresses_style", "landscape")
     for space, include_self in (("box", True), ("box", False), ("sphere", True), ("sphere", False)):

@@ -43,6 +43,7 @@ __all__ = [
     "epps_pulley",
     "equalizing_temperature",
     "equivariance_error",
+    "exact_channel_loss",
     "feature_map",
     "fiber_bundle",
     "first_variation",
@@ -93,6 +94,7 @@ __all__ = [
     "rescale",
     "rotate",
     "rotation_rank",
+    "score_function_loss",
     "second_variation",
     "sigreg",
     "silhouette",
@@ -188,6 +190,7 @@ from lightning_ssl_geometry.functional.piecewise_affine import (
     linear_regions,
     local_unexplained_variance,
 )
+from lightning_ssl_geometry.functional.policy_gradient import exact_channel_loss, score_function_loss
 from lightning_ssl_geometry.functional.principal_components import principal_components
 from lightning_ssl_geometry.functional.sigreg import epps_pulley, sigreg
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank

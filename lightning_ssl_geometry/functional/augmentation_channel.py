@@ -13,6 +13,8 @@ inequality bounds the numerator. For a uniform P(T | X) the result is the loss o
 
 __all__ = ["augmentation_channel_loss", "draw_members", "policy_entropy"]
 
+import math
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -28,6 +30,7 @@ def augmentation_channel_loss(
     beta: float = 0.5,
     *,
     jensen: bool = True,
+    itself: bool = False,
     eps: float = 1e-8,
     block_size: int = 2048,
 ) -> Tensor:
@@ -45,13 +48,16 @@ def augmentation_channel_loss(
     With `jensen`, the weighted mean of s replaces the second logarithm, which increases the loss.
 
     For m = 2 and equal weights the loss is SimCLR's NT-Xent at temperature 1 / beta, minus log(2N - 1). No augmentation
-    is compared with itself. This biases the estimate towards a broad policy if m is small.
+    is compared with itself. With `itself`, each one is, :math:`v_{ij} = w_{ij}`, and no denominator subtracts a weight:
+    the plainest reading of Eq. 2. As an estimate of the policy's gradient from uniform draws, both are biased towards a
+    broad policy if few of the draws are probable; :mod:`.policy_gradient` has the exact gradient.
 
     Args:
         z: (N, m, P), embeddings of m >= 2 augmentations of N >= 2 images. Any float dtype; rows are normalised.
         log_weight: (N, m), finite, logarithms of the weights; a softmax over m normalises them. None: equal weights.
         beta: Inverse temperature, > 0; it multiplies the cosine.
         jensen: Apply Jensen's inequality to the second logarithm, as Koyama et al. do in their experiments (Eq. 17).
+        itself: Whether an augmentation is also compared with itself.
         eps: A row of at most this length is treated as 0.
         block_size: Rows of the (N m, N m) logits that are computed at once.
 
@@ -79,11 +85,15 @@ def augmentation_channel_loss(
         x, _ = unit_rows(x, x, eps)
         weight = x.new_zeros(n, m) if log_weight is None else log_weight.to(x.dtype)
         weight = weight.log_softmax(dim=1)  # (N, m)
-        positive = _positive(beta * x @ x.mT, weight, jensen)  # (N,)
+        positive = _positive(beta * x @ x.mT, weight, jensen=jensen, itself=itself)  # (N,)
         rows, log_weights = x.flatten(0, 1), weight.flatten()
         blocks = torch.arange(n * m, device=x.device).split(block_size)
-        negative = torch.cat([_block(rows, log_weights, block, beta=beta, again=len(blocks) > 1) for block in blocks])
-        negative = negative.unflatten(0, (n, m)) - (n - weight.exp()).log()
+        again = len(blocks) > 1
+        negative = torch.cat(
+            [_block(rows, log_weights, block, beta=beta, again=again, itself=itself) for block in blocks]
+        )
+        total = math.log(n) if itself else (n - weight.exp()).log()
+        negative = negative.unflatten(0, (n, m)) - total
         return ((weight.exp() * negative).sum(1) - positive).mean()
 
 
@@ -126,21 +136,22 @@ def draw_members(probability: Tensor, uniform: Tensor) -> Tensor:
     return member.clamp(max=probability.shape[1] - 1)  # which only NaN exceeds
 
 
-def _positive(similarity: Tensor, log_weight: Tensor, jensen: bool) -> Tensor:
-    same = torch.eye(similarity.shape[1], dtype=torch.bool, device=similarity.device)
+def _positive(similarity: Tensor, log_weight: Tensor, *, jensen: bool, itself: bool) -> Tensor:
+    same = torch.eye(similarity.shape[1], dtype=torch.bool, device=similarity.device) & (not itself)
     others = log_weight[:, None, :].expand_as(similarity).masked_fill(same, -torch.inf)  # (N, m, m)
-    # log v; with v = w, the bias towards a broad P(T | X) would be larger
+    # log v; without `itself`, the bias towards a broad P(T | X) would be larger with v = w
     first = (log_weight + others.logsumexp(dim=2)).log_softmax(dim=1)
     second = others.log_softmax(dim=2)
     inner = (second.exp() * similarity).sum(2) if jensen else (second + similarity).logsumexp(dim=2)
     return (first.exp() * inner).sum(1)
 
 
-def _block(rows: Tensor, log_weight: Tensor, block: Tensor, beta: float, again: bool) -> Tensor:
+def _block(rows: Tensor, log_weight: Tensor, block: Tensor, *, beta: float, again: bool, itself: bool) -> Tensor:
     def negative(rows: Tensor, log_weight: Tensor) -> Tensor:
         logits = beta * rows[block] @ rows.T + log_weight  # (block, N m)
-        same = block[:, None] == torch.arange(len(rows), device=rows.device)
-        return logits.masked_fill(same, -torch.inf).logsumexp(dim=1)
+        if not itself:
+            logits = logits.masked_fill(block[:, None] == torch.arange(len(rows), device=rows.device), -torch.inf)
+        return logits.logsumexp(dim=1)
 
     if again:  # the backward pass computes the block again, to save memory
         recomputed: Tensor = checkpoint(negative, rows, log_weight, use_reentrant=False)

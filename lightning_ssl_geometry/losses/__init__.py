@@ -2,14 +2,19 @@
 
 __all__ = [
     "AdaptiveTemperatureLoss",
+    "AllPairs",
     "AugmentationChannelLoss",
     "BYOLLoss",
     "ContentStyleTemperature",
+    "DistinctPairs",
     "EqualizingTemperature",
+    "ExactInformation",
     "GradientSpectrumTemperature",
     "InfoNCELoss",
     "LearnedTemperature",
     "LogBilinearInfoNCELoss",
+    "PolicyGradient",
+    "ScoreFunction",
     "VICRegLoss",
     "VariationalLoss",
 ]
@@ -19,6 +24,13 @@ from lightning_ssl_geometry.losses.augmentation_channel import AugmentationChann
 from lightning_ssl_geometry.losses.byol import BYOLLoss
 from lightning_ssl_geometry.losses.info_nce import InfoNCELoss
 from lightning_ssl_geometry.losses.log_bilinear import LogBilinearInfoNCELoss
+from lightning_ssl_geometry.losses.policy_gradient import (
+    AllPairs,
+    DistinctPairs,
+    ExactInformation,
+    PolicyGradient,
+    ScoreFunction,
+)
 from lightning_ssl_geometry.losses.temperature import (
     ContentStyleTemperature,
     EqualizingTemperature,

@@ -7,9 +7,11 @@ information of image and embedding (Eq. 2), and the entropy of the policy with a
 .. math:: \max_{h, P} \; I(X; Z) + \lambda H(T | X)
 
 Algorithm 1 has two phases for each batch, each with its own optimizer. Phase 1 updates h. It draws m augmentations for
-each image from P(T | X). Phase 2 updates the policy. It draws m augmentations uniformly, and weighs them by P(T | X),
-normalised over the m draws. Both phases minimise :func:`functional.augmentation_channel_loss`. With m = 2 and a uniform
-policy this is SimCLR.
+each image from P(T | X), and minimises :func:`functional.augmentation_channel_loss`. With m = 2 and a uniform policy
+this is SimCLR. Phase 2 updates the policy. The paper draws m augmentations uniformly, and weighs them by P(T | X). The
+argument `policy_gradient` estimates the gradient from them. By default, the weights are normalised over the m draws,
+and a pair has two different draws. Where the policy is concentrated, this does not descend the loss of phase 1:
+:class:`~lightning_ssl_geometry.losses.DistinctPairs` says when, and :mod:`lightning_ssl_geometry.losses` has others.
 """
 
 __all__ = ["CRLTACModule"]
@@ -27,7 +29,8 @@ from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import inside, integer, positive
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.augmentation_channel import draw_members, policy_entropy
-from lightning_ssl_geometry.losses import AugmentationChannelLoss
+from lightning_ssl_geometry.losses import AugmentationChannelLoss, DistinctPairs, PolicyGradient
+from lightning_ssl_geometry.losses.policy_gradient import Channel
 from lightning_ssl_geometry.methods.alternating import AlternatingModule, Part, with_kept_statistics
 from lightning_ssl_geometry.methods.augmentation_policy import POLICY_QUANTITIES, EntropyWatch, log_probabilities
 from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, SSLSettings
@@ -62,6 +65,8 @@ class CRLTACModule(AlternatingModule):
         beta: Inverse temperature > 0, which multiplies the cosine. The paper uses 0.5, and 1 for plain MNIST.
         entropy_weight: lambda >= 0. The paper uses 0.0025. Below 0.0001, its policies often collapsed.
         jensen: Whether to apply Jensen's inequality to the numerator of Eq. 2, as in the paper's experiments.
+        policy_gradient: Estimates the gradient of the policy in phase 2. None:
+            :class:`~lightning_ssl_geometry.losses.DistinctPairs`.
         policy_optimizer: Makes the policy's optimizer. None: Adam with learning rate 1e-3, as for the encoder.
         policy_lr_scheduler: Makes the policy's scheduler, stepped once per epoch. None: warm-up and cosine.
         grad_clip_h: Largest norm of the gradient of backbone and projector, > 0. None: no limit.
@@ -101,6 +106,7 @@ class CRLTACModule(AlternatingModule):
         entropy_weight: float = 0.0025,
         jensen: bool = True,
         *,
+        policy_gradient: PolicyGradient | None = None,
         policy_optimizer: OptimizerCallable | None = None,
         policy_lr_scheduler: LRSchedulerCallable | None = None,
         grad_clip_h: float | None = None,
@@ -121,6 +127,7 @@ class CRLTACModule(AlternatingModule):
         self.family, self.policy = family, policy
         self.draws, self.entropy_weight, self.seed = draws, entropy_weight, seed
         self.loss = AugmentationChannelLoss(beta, jensen)
+        self.policy_gradient = policy_gradient or DistinctPairs()
         self.policy_optimizer = policy_optimizer or type(self).default_optimizer
         self.policy_lr_scheduler = policy_lr_scheduler
         self.grad_clip_h, self.grad_clip_pi = grad_clip_h, grad_clip_pi
@@ -210,13 +217,14 @@ class CRLTACModule(AlternatingModule):
 
     def _policy_loss(self, log_policy: Tensor, batch: Batch) -> Tensor:
         image = batch["views"][0]
-        member = (self._draws_of(_POLICY_PHASE, batch, image) * len(self.family)).long()
-        with torch.no_grad():
-            h = with_kept_statistics(self.backbone, self._views(image, member))
-            z = with_kept_statistics(self.projector, h).unflatten(0, member.shape)
+        channel = Channel(image, self.family, embed=self._embedded, beta=self.loss.beta, jensen=self.loss.jensen)
         entropy = distributed.gather(policy_entropy(log_policy)).mean()
         self._entropy.see(self.current_epoch, entropy.detach())
-        return self.loss(z, log_policy.gather(1, member)) - self.entropy_weight * entropy
+        information = self.policy_gradient(channel, log_policy, self._draws_of(_POLICY_PHASE, batch, image))
+        return information - self.entropy_weight * entropy
+
+    def _embedded(self, views: Tensor) -> Tensor:
+        return with_kept_statistics(self.projector, with_kept_statistics(self.backbone, views))
 
     def _draws_of(self, phase: int, batch: Batch, image: Tensor) -> Tensor:
         return self._uniform(batch, image, self.draws, seed=self.seed, stream=(phase,))

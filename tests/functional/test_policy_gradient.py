@@ -1,0 +1,166 @@
+"""The gradient of the channel's information: the exact one against autograd and loops, and that of draws against it."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from lightning_ssl_geometry.functional import (
+    augmentation_channel_loss,
+    draw_members,
+    exact_channel_loss,
+    score_function_loss,
+)
+
+
+def cloud(n, k, p=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    z = normalize(torch.randn(n, k, p, generator=generator, dtype=torch.float64), dim=2)
+    return z, torch.randn(n, k, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def by_loops(z, logits, beta, jensen):
+    """Eq. 17 (Eq. 2 without Jensen's inequality) for a finite family, where T and T' may be the same member."""
+    n, k, _ = z.shape
+    p, total = logits.softmax(1), 0
+    for i in range(n):
+        for a in range(k):
+            density = sum(p[j, b] * (beta * z[i, a] @ z[j, b]).exp() for j in range(n) for b in range(k)) / n
+            similar = [beta * z[i, a] @ z[i, b] for b in range(k)]
+            if jensen:
+                above = sum(p[i, b] * similar[b] for b in range(k))
+            else:
+                above = sum(p[i, b] * similar[b].exp() for b in range(k)).log()
+            total = total + p[i, a] * (density.log() - above)
+    return total / n
+
+
+def gradient(loss, logits):
+    return torch.autograd.grad(loss, logits)[0]
+
+
+def cosine(a, b):
+    return ((a * b).sum() / (a.norm() * b.norm())).item()
+
+
+@pytest.mark.parametrize("jensen", [True, False])
+@pytest.mark.parametrize("block_size", [2, 2048])
+def test_the_exact_loss_and_its_gradient_are_those_of_loops(jensen, block_size):
+    z, logits = cloud(3, 4)
+    found = exact_channel_loss(3 * z, logits, beta=2.0, jensen=jensen, block_size=block_size)
+    expected = by_loops(z, logits, 2.0, jensen)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient(found, logits), gradient(expected, logits))
+
+
+def test_the_gradient_is_the_formula_of_what_a_draw_is_worth():
+    z, logits = cloud(4, 5)
+    p, beta, n = logits.softmax(1).detach(), 1.5, 4
+    kernel = (beta * torch.einsum("ikp,jlp->ikjl", z, z)).exp()
+    density = torch.einsum("jl,ikjl->ik", p, kernel) / n
+    mean = torch.einsum("ik,ikp->ip", p, z)
+    worth = 2 * beta * torch.einsum("ikp,ip->ik", z, mean) - density.log()
+    worth = worth - torch.einsum("jl,ikjl->ik", p / density, kernel) / n
+    expected = p * (worth - (p * worth).sum(1, keepdim=True)) / n  # through the softmax
+    torch.testing.assert_close(-gradient(exact_channel_loss(z, logits, beta=beta), logits), expected)
+
+
+@pytest.mark.parametrize("jensen", [True, False])
+def test_equal_views_need_one_row(jensen):
+    z, logits = cloud(4, 5)
+    z[:, 2:] = z[0, 4]  # one view that all images share
+    rows = torch.cat([z[:, :2].flatten(0, 1), z[:1, 4]])
+    inverse = torch.full((4, 5), 8)
+    inverse[:, :2] = torch.arange(8).view(4, 2)
+    whole = exact_channel_loss(z, logits, jensen=jensen)
+    once = exact_channel_loss(rows, logits, inverse, jensen=jensen)
+    torch.testing.assert_close(once, whole)
+    torch.testing.assert_close(gradient(once, logits), gradient(whole, logits))
+
+
+@pytest.mark.parametrize("jensen", [True, False])
+@pytest.mark.parametrize("block_size", [3, 2048])
+def test_all_pairs_of_every_member_drawn_once_are_exact(jensen, block_size):
+    z, logits = cloud(5, 6)
+    found = augmentation_channel_loss(z, logits, 2.0, jensen=jensen, itself=True, block_size=block_size)
+    expected = exact_channel_loss(z, logits, beta=2.0, jensen=jensen)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient(found, logits), gradient(expected, logits))
+
+
+def test_limits():
+    z = torch.eye(6, dtype=torch.float64)[:, None].expand(6, 3, 6)  # one embedding for each image, at right angles
+    expected = math.log((math.exp(2.0) + 5) / 6) - 2.0
+    assert exact_channel_loss(z, torch.zeros(6, 3), beta=2.0).item() == pytest.approx(expected)
+    same = torch.ones(4, 3, 2)
+    assert exact_channel_loss(same, torch.randn(4, 3)).abs() < 1e-6
+    certain = torch.tensor([1000.0, 0.0, 0.0]).expand(4, 3).clone().requires_grad_()
+    loss = exact_channel_loss(torch.randn(4, 3, 8), certain, beta=200.0)
+    assert torch.isfinite(loss)
+    assert torch.isfinite(gradient(loss, certain)).all()
+
+
+def expected_gradient(z, logits, m, beta):
+    """The mean of the score function's gradient over all K^(N m) draws, by their probabilities."""
+    n, k, width = z.shape
+    log_p, total = logits.log_softmax(1), torch.zeros_like(logits)
+    for draw in itertools.product(range(k), repeat=n * m):
+        member = torch.tensor(draw).view(n, m)
+        drawn = log_p.gather(1, member)
+        loss = score_function_loss(z.gather(1, member[:, :, None].expand(-1, -1, width)), drawn, beta)
+        total += drawn.sum().exp().item() * torch.autograd.grad(loss, logits, retain_graph=True)[0]
+    return total
+
+
+@pytest.mark.parametrize("m", [3, 4])
+def test_the_score_functions_bias_vanishes_with_beta(m):
+    """D stands in a logarithm, which is linear for small beta: then there is no bias, and the baseline adds none."""
+    z, logits = cloud(2, 2)
+    for beta, bound in ((1e-4, 1e-5), (1e-2, 1e-3), (0.5, 0.03)):
+        exact = gradient(exact_channel_loss(z, logits, beta=beta), logits)
+        found = expected_gradient(z, logits, m, beta)
+        assert (found - exact).norm() < bound * exact.norm()
+
+
+def of_draws(estimate, z, logits, m, repeats, on_policy):
+    """Mean of a gradient over draws, and the deviation of one draw from it."""
+    generator = torch.Generator().manual_seed(0)
+    n, k = logits.shape
+    found = []
+    for _ in range(repeats):
+        uniform = torch.rand(n, m, generator=generator, dtype=torch.float64)
+        member = draw_members(logits.softmax(1).detach(), uniform) if on_policy else (uniform * k).long()
+        drawn = z.gather(1, member[:, :, None].expand(-1, -1, z.shape[2]))
+        found.append(gradient(estimate(drawn, logits.log_softmax(1).gather(1, member)), logits))
+    stacked = torch.stack(found)
+    return stacked.mean(0), stacked.var(0).sum().sqrt()
+
+
+def test_the_score_function_is_right_for_many_images():
+    z, logits = cloud(24, 10, seed=2)
+    exact = gradient(exact_channel_loss(z, logits, beta=2.0), logits)
+    mean, _ = of_draws(lambda drawn, log_p: score_function_loss(drawn, log_p, 2.0), z, logits, 8, 300, True)
+    assert cosine(mean, exact) > 0.97
+    assert mean.norm() / exact.norm() == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: exact_channel_loss(torch.ones(2, 3, 4), torch.ones(2, 4)), r"`z` of shape \(N, K, P\), N = 2, K = 4"),
+        (lambda: exact_channel_loss(torch.ones(2, 3), torch.ones(2, 4)), r"`z` of shape \(N, K, P\)"),
+        (
+            lambda: exact_channel_loss(torch.ones(5, 3), torch.ones(2, 4), torch.zeros(2, 3, dtype=torch.int64)),
+            r"`inverse` of shape \(N, K\), N = 2, K = 4, but got \(2, 3\)",
+        ),
+        (lambda: exact_channel_loss(torch.ones(2, 3, 4), torch.ones(2, 3), beta=0.0), "`beta` > 0 and finite"),
+        (lambda: score_function_loss(torch.ones(2, 2, 4), torch.ones(2, 2)), r"N >= 2 and m >= 3, but got \(2, 2, 4\)"),
+        (lambda: score_function_loss(torch.ones(2, 3, 4), torch.ones(2, 4)), r"`log_probability` of shape \(N, m\)"),
+        (lambda: score_function_loss(torch.ones(2, 3, 4), torch.ones(2, 3), -1.0), "`beta` > 0 and finite"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
