@@ -26,6 +26,7 @@ class Case:
         name: The name of the Metric's class.
         metric: The Metric.
         sampled: The observation, without what `update` does not take.
+        is_given_all: Whether the observation has each argument of `update`, also those that have a default.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Case:
                 f"{missing}."
             )
         self._wanted, self._axes, self._sized = wanted, axes or {}, sized
+        self.is_given_all = all(name in observation or name == "index" for name in parameters)
         self.sampled = self._of(observation)
         if self.sampled.has_samples and self.sampled.count < 8:
             raise ValueError(f"Expected `observation` with at least 8 samples, but got {self.sampled.count}.")
         if "index" in parameters and "index" not in wanted:
             self.sampled.values["index"] = torch.arange(self.sampled.count)
+        self._given = copy.deepcopy(self.sampled)
 
     def _of(self, observation: Observation) -> Sampled:
         used = {name: observation[name] for name in self._wanted}
@@ -70,6 +73,10 @@ class Case:
     def begin(self) -> None:
         """Compute once, without any contract."""
         self.value()
+
+    def renew(self) -> None:
+        """Undo what an earlier contract did to the networks and tensors of the observation."""
+        self.sampled = copy.deepcopy(self._given)
 
     def fresh(self) -> Metric:
         """Return a copy of the Metric."""

@@ -145,6 +145,9 @@ class _Case:
         """Fit once, without any contract."""
         assert self.plain.trainer.global_step, "Its fit ended without a step of an optimizer."
 
+    def renew(self) -> None:
+        """Do nothing: each fit trains copies."""
+
     def resumed(self, epoch: int, batch: int) -> _Fit:
         """Save a checkpoint after a batch of an epoch, end the fit there, and go on with it."""
         path = self.folder / f"{epoch}-{batch}.ckpt"

@@ -159,6 +159,32 @@ class Overflowing(Norm):
         self.count += z.shape[-2]
 
 
+class Stray(Norm):
+    def __init__(self):
+        super().__init__()
+        self.largest = torch.zeros((), dtype=torch.float64)
+
+    def update(self, z):
+        super().update(z)
+        self.largest = torch.maximum(self.largest, z.abs().max())
+
+
+class Cancelling(Norm):
+    """The variance of z, as the difference of two large numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.add_sums("mean")
+
+    def update(self, z):
+        self.total += z.square().mean((0, 2)).sum()
+        self.mean += z.mean((0, 2)).sum()
+        self.count += z.shape[-2]
+
+    def value(self):
+        return self.total / self.count - (self.mean / self.count).square()
+
+
 class Silent(Norm):
     def nan(self):
         return self.total.new_tensor(torch.nan)
@@ -199,9 +225,11 @@ BROKEN = {
     "forward": OfAllTime,
     "reset": OfAllTime,
     "repeated": Counting,
+    "registered": Stray,
     "copies": Local,
     "untouched": Drawing,
     "half_precision": Overflowing,
+    "single_precision": Cancelling,
     "degenerate": Silent,
     "described": Terse,
     "bounds": Bounded,
@@ -222,7 +250,7 @@ def test_each_contract_has_a_class_that_breaks_it():
 @pytest.mark.parametrize("contract", BROKEN)
 def test_a_wrong_one_breaks_it(contract):
     with pytest.raises(
-        AssertionError, match=rf"(?s)^{BROKEN[contract].__name__} breaks \d+ of 15 contracts.*\n.*{contract}: "
+        AssertionError, match=rf"(?s)^{BROKEN[contract].__name__} breaks \d+ of 17 contracts.*\n.*{contract}: "
     ):
         check_diagnostic(BROKEN[contract](), {"z": GIVEN["z"]})
 
@@ -303,7 +331,7 @@ class Failing(Norm):
 
 def test_an_update_that_fails_is_one_error():
     with pytest.raises(
-        AssertionError, match=r"^Failing fails before any contract is checked\. RuntimeError: no memory$"
+        AssertionError, match=r"^Failing fails before any contract is checked\. It raises RuntimeError: no memory$"
     ):
         check_diagnostic(Failing(), {"z": GIVEN["z"]})
 
