@@ -38,6 +38,8 @@ class Case:
     ) -> None:
         if not isinstance(metric, Metric):
             raise ValueError(f"Expected `metric` to be a torchmetrics.Metric, but got {metric!r}.")
+        if metric.device.type == "meta":
+            raise ValueError('Expected `metric` on a device with memory, but got one on the device "meta".')
         if metric.update_called:
             raise ValueError("Expected `metric` to have observed nothing yet, but its `update` was called.")
         parameters = inspect.signature(metric.update).parameters
