@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.testing.fits import MethodCase, same_weights
+from lightning_ssl_geometry.testing.fits import MethodCase, same_weights, silent
 from lightning_ssl_geometry.testing.updates import pickled
 
 _PLAIN = (bool, int, float, str)
@@ -37,7 +37,8 @@ def resumed_within_an_epoch(case: MethodCase) -> str | None:
 def checkpoint(case: MethodCase) -> str | None:
     """Ask that a checkpoint is read without pickle, holds all weights, and builds the module from its arguments."""
     path = case.folder / "whole.ckpt"
-    case.plain.trainer.save_checkpoint(path)
+    with silent():
+        case.plain.trainer.save_checkpoint(path)
     fresh = copy.deepcopy(case.module)
     fresh.load_state_dict(_read(path)["state_dict"])
     trained = copy.deepcopy(case.plain.module).cpu()

@@ -1,6 +1,6 @@
 """A method with its data, and short fits of it, as the contracts of `check_method` get them."""
 
-__all__ = ["QUIET", "Fit", "MethodCase", "same_weights"]
+__all__ = ["QUIET", "Fit", "MethodCase", "same_weights", "silent"]
 
 import copy
 import logging
@@ -29,7 +29,7 @@ QUIET: dict[str, Any] = {
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Silence what Lightning logs about devices, limits and checkpoints."""
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level
@@ -84,7 +84,7 @@ class MethodCase:
         module, data = copy.deepcopy(self.module), copy.deepcopy(self.datamodule)
         if change:
             change(module)
-        with warnings.catch_warnings(), _silent():
+        with warnings.catch_warnings(), silent():
             warnings.simplefilter("ignore")
             given = {**self.settings, **settings} | {"default_root_dir": self.folder, "callbacks": list(callbacks)}
             trainer = L.Trainer(**given)

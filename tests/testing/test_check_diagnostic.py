@@ -359,6 +359,7 @@ def used():
         (Norm(), GIVEN["z"], {}, r"`observation` to be a dict, but got a Tensor"),
         (Norm(), {"z": GIVEN["z"].numpy()}, {}, r"`z` as a tensor, but got a numpy ndarray"),
         (Norm(), {"z": GIVEN["z"].to("meta")}, {}, r'`z` to be a dense tensor, but got one on the device "meta"'),
+        (MeanMetric().to("meta"), {"value": GIVEN["z"][0]}, {}, r'`metric` on a device with memory, .* "meta"'),
         (Norm(), {"z": GIVEN["z"][:, :0]}, {}, r"at least 8 samples, but got 0"),
         (
             Norm(),
