@@ -61,7 +61,13 @@ class Fit(NamedTuple):
 
 
 class MethodCase:
-    """A method with its data, and its fits."""
+    """A method with its data, and its fits.
+
+    Args:
+        module: The LightningModule, which stays untrained: each fit trains a copy.
+        datamodule: The data of the fits.
+        folder: Where the fits write.
+    """
 
     callbacks: Callable[[], Iterable[L.Callback]] | None = None
     settings: Mapping[str, Any] = QUIET

@@ -13,7 +13,7 @@ __all__ = [
 ]
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import lightning as L
@@ -75,7 +75,9 @@ def observed(case: MethodCase) -> str | None:
     """Ask that a fit that is observed ends with the same weights."""
     if case.callbacks is None and not isinstance(case.module, SSLModule):
         return "the module is no SSLModule, and `callbacks` does not say what observes it"
-    same_weights(case.fit(*(case.callbacks or _callbacks)()).module, case.plain.module, "after a fit that was observed")
+    made = (case.callbacks or _callbacks)()
+    assert isinstance(made, Iterable), f"`callbacks` returns {made!r}, not a list of callbacks."
+    same_weights(case.fit(*made).module, case.plain.module, "after a fit that was observed")
     return None
 
 

@@ -172,6 +172,17 @@ def test_an_interruption_ends_the_check():
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+def test_callbacks_that_are_none_are_named():
+    with pytest.raises(AssertionError, match=r"observed: `callbacks` returns None, not a list of callbacks\."):
+        check_method(Right(), Pairs(), callbacks=lambda: None, only=["observed"])
+
+
+def test_dropout_shows_after_a_resume():
+    assert said(PlainHost(), "resumed").startswith(
+        "3 of 3 weights and buffers differ after a resume between two epochs"
+    )
+
+
 def test_weights_without_memory_are_refused():
     with pytest.raises(ValueError, match='Expected `module` with weights, but got some on the device "meta"'):
         check_method(Right().to("meta"), Pairs())
