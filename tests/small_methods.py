@@ -1,6 +1,6 @@
 """Each method with small networks and data, for the laws that all methods obey."""
 
-__all__ = ["METHODS", "data", "networks"]
+__all__ = ["METHODS", "data"]
 
 from functools import partial
 

@@ -62,7 +62,7 @@ ROOMS = {
         "either_lightning functional introspection methods nn observe report spelling types views"
     ),
     "diagnose_options": set(),
-    "testing": rooms("callbacks checks cost diagnostics methods observe quantity spelling"),
+    "testing": rooms("callbacks checks cost diagnostics methods observe quantity spelling types"),
     "start": rooms("callbacks cli_lightning cli_messages diagnose loggers methods recording"),
     "describe": rooms("callbacks diagnose diagnostics methods observe quantity spelling"),
     "cli": rooms("cli_messages commands spelling start"),

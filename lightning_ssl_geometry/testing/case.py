@@ -26,6 +26,7 @@ class Case:
         name: The name of the Metric's class.
         metric: The Metric.
         sampled: The observation, without what `update` does not take.
+        is_given_all: Whether the observation has each argument of `update`, also those that have a default.
     """
 
     def __init__(
@@ -37,6 +38,8 @@ class Case:
     ) -> None:
         if not isinstance(metric, Metric):
             raise ValueError(f"Expected `metric` to be a torchmetrics.Metric, but got {metric!r}.")
+        if metric.device.type == "meta":
+            raise ValueError('Expected `metric` on a device with memory, but got one on the device "meta".')
         if metric.update_called:
             raise ValueError("Expected `metric` to have observed nothing yet, but its `update` was called.")
         parameters = inspect.signature(metric.update).parameters
@@ -49,11 +52,13 @@ class Case:
                 f"{missing}."
             )
         self._wanted, self._axes, self._sized = wanted, axes or {}, sized
-        self._whole = self._of(observation)
-        self._numbered = "index" in parameters and "index" not in wanted
-        self.renew()
+        self.is_given_all = all(name in observation or name == "index" for name in parameters)
+        self.sampled = self._of(observation)
         if self.sampled.has_samples and self.sampled.count < 8:
             raise ValueError(f"Expected `observation` with at least 8 samples, but got {self.sampled.count}.")
+        if "index" in parameters and "index" not in wanted:
+            self.sampled.values["index"] = torch.arange(self.sampled.count)
+        self._given = copy.deepcopy(self.sampled)
 
     def _of(self, observation: Observation) -> Sampled:
         used = {name: observation[name] for name in self._wanted}
@@ -72,10 +77,8 @@ class Case:
         self.value()
 
     def renew(self) -> None:
-        """Copy the observation again, so that a contract meets no tensor or module that another one has changed."""
-        self.sampled = self._whole.copied()
-        if self._numbered:
-            self.sampled.values["index"] = torch.arange(self.sampled.count)
+        """Undo what an earlier contract did to the networks and tensors of the observation."""
+        self.sampled = copy.deepcopy(self._given)
 
     def fresh(self) -> Metric:
         """Return a copy of the Metric."""

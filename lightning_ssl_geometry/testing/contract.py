@@ -81,4 +81,6 @@ def _asked(
 
 def _said(error: Exception) -> str:
     text = str(error).strip()
-    return text if isinstance(error, AssertionError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, AssertionError) and text:
+        return text
+    return f"It raises {type(error).__name__}" + (f": {text}" if text else " without a message.")

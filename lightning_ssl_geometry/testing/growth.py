@@ -6,7 +6,7 @@ operation counts the elements of its largest tensor, a sort too, so that logarit
 What numpy, scipy or scikit-learn compute is not seen.
 """
 
-__all__ = ["MULTIPLES", "Growth", "WorkCounter", "bytes_held", "degree", "measured"]
+__all__ = ["MULTIPLES", "Growth", "WorkCounter", "bytes_held", "degree", "held_tensors", "measured"]
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,8 +98,20 @@ class WorkCounter(TorchDispatchMode):
 def bytes_held(metric: Metric) -> int:
     """Return the bytes of memory of all tensors that a Metric keeps, without results and without observed networks."""
     held = {name: value for name, value in vars(metric).items() if name not in _NOT_STATE}
-    storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in _tensors(held)}
+    storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in held_tensors(held)}
     return sum(storages.values())
+
+
+def held_tensors(value: Any) -> Iterable[Tensor]:
+    """Return the tensors in a value, also those in mappings, lists and tuples."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from held_tensors(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from held_tensors(each)
 
 
 def degree(counts: Sequence[float], multiples: Sequence[int] = MULTIPLES) -> int | None:
@@ -166,14 +178,3 @@ def _work(func: Any, args: Any, kwargs: Any, *, out: Any) -> int:
     if name in ("_cdist_forward", "_pdist_forward"):
         return int(out.numel()) * first.shape[-1]
     return max(each.numel() for each in tensors)
-
-
-def _tensors(value: Any) -> Iterable[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)

@@ -4,7 +4,7 @@ __all__ = ["Observation", "Sampled", "named_in_update"]
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.checks import dense
+from lightning_ssl_geometry.types import SAMPLE_AXIS
 
 Observation = Mapping[str, Any]
 _AXES = {"h": 1, "z": 1, "latent": 1, "content": None, "temperature": None}  # others: 0
 SPACES = ("h", "z", "h_image", "z_image")
+_WEIGHTS = ("weight", "weights")
 
 
 class Sampled:
@@ -50,28 +52,29 @@ class Sampled:
         """Return the values of the samples at the positions `order`."""
         return {name: self._moved(name, value, order) for name, value in self.values.items()}
 
-    def changed(self, spaces: tuple[str, ...], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """Return the values with a change of each of the tensors that are named in `spaces`."""
-        return {name: change(value) if name in spaces else value for name, value in self.values.items()}
-
-    def copied(self) -> "Sampled":
-        """Return a copy, with copies of all tensors and modules."""
-        return self.with_values(self.values)
-
-    def with_values(self, values: Mapping[str, Any]) -> "Sampled":
-        """Return an observation with other values of the same names."""
-        return Sampled(values, self._axes)
-
     @property
     def vectors(self) -> tuple[str, ...]:
-        """Names of the samples' vectors: h, z, h_image and z_image, or else all floats (N, D) and (V, N, D)."""
-        spaces = tuple(name for name in SPACES if isinstance(self.values.get(name), Tensor))
-        return spaces or tuple(name for name, value in self.values.items() if self._is_vectors(name, value))
+        """Names of the values with one vector per sample or per view: those of SPACES, and others of one's own.
 
-    def _is_vectors(self, name: str, value: Any) -> bool:
-        if not (isinstance(value, Tensor) and value.is_floating_point()):
-            return False
-        return value.ndim in (2, 3) and self._axis(name) == value.ndim - 2
+        Others are tensors or lists of tensors (N, D) or (V, N, D) whose names this package does not use, except weights
+        and rows that are distributions or their logarithms.
+        """
+        return tuple(name for name, value in self.values.items() if self._has_vectors(name, value))
+
+    def changed(self, names: Collection[str], change: Callable[[Tensor, int], Tensor]) -> dict[str, Any]:
+        """Return the values, with change(tensor, its axis of the samples) in place of each tensor in `names`."""
+
+        def of(name: str, value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return type(value)(of(name, each) for each in value)
+            axis = self._axis(name)
+            return value if axis is None else change(value, axis % value.ndim)
+
+        return {name: of(name, value) if name in names else value for name, value in self.values.items()}
+
+    def anew(self, values: Observation) -> "Sampled":
+        """Return an observation of other values with the same axes."""
+        return Sampled(values, self._axes)
 
     def in_dtype(self, dtype: torch.dtype) -> dict[str, Any]:
         """Return the values with tensors and copies of modules in another floating type."""
@@ -99,6 +102,15 @@ class Sampled:
         if "index" in found:
             found["index"] = torch.arange(rows, device=found["index"].device)
         return Sampled(found, self._axes)
+
+    def _has_vectors(self, name: str, value: Any) -> bool:
+        found, axis = value if isinstance(value, list | tuple) else [value], self._axis(name)
+        if not found or axis is None or not all(isinstance(each, Tensor) for each in found):
+            return False
+        if name in SPACES:
+            return True
+        own = name not in SAMPLE_AXIS and name not in _WEIGHTS
+        return own and all(_is_of_vectors(each) and axis % each.ndim != each.ndim - 1 for each in found)
 
     def _axis(self, name: str) -> int | None:
         return self._axes.get(name, 0)
@@ -155,6 +167,13 @@ def named_in_update(metric: Metric, observation: Any, axes: Any) -> set[str]:
 
 def _rows(value: Any) -> bool:
     return isinstance(value, Tensor) and value.ndim == 2
+
+
+def _is_of_vectors(value: Tensor) -> bool:
+    if not (value.is_floating_point() and value.ndim in (2, 3) and value.shape[-1] > 1):
+        return False
+    sums = (value if bool((value >= 0).all()) else value.exp()).sum(-1)
+    return not torch.allclose(sums, torch.ones_like(sums), atol=1e-3)  # no distributions
 
 
 def _in(dtype: torch.dtype, value: Any) -> Any:

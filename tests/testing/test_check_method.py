@@ -4,18 +4,18 @@ import lightning as L
 import pytest
 import torch
 from hosts import ManualSteps, PlainHost, loader
-from small_methods import METHODS, data, networks
+from small_methods import METHODS, data
 from torch import nn
 
 from lightning_ssl_geometry import methods
 from lightning_ssl_geometry.callbacks import GeometryMonitor
-from lightning_ssl_geometry.methods import SimCLRModule, SSLModule
+from lightning_ssl_geometry.methods import SSLModule
 from lightning_ssl_geometry.testing import METHOD_CONTRACTS, check_method
 from lightning_ssl_geometry.testing.surroundings import shared
 
 EXPECTED = {
     "contrastive_flow": {"copies": "its optimizer is a lambda, which pickle refuses"},
-    "crl_tac": {"views": "it draws its own views of the first one"},
+    "crl_tac": {"views": "it takes the first view, and draws its own views from it"},
 }
 
 
@@ -52,25 +52,15 @@ class Unused(Right):
         self.spare = nn.Linear(2, 2)
 
 
-class Idle(Right):
-    """Has a parameter whose gradient is always 0."""
+class OneSided(Right):
+    def embed(self, x1, x2):
+        return self(x1), self(x1)
 
+
+class Standing(Right):
     def __init__(self):
         super().__init__()
-        self.shift = nn.Parameter(torch.zeros(1))
-
-    def training_step(self, batch, batch_idx):
-        return super().training_step(batch, batch_idx) + 0 * self.shift.sum()
-
-
-class OneView(SimCLRModule):
-    """Contrasts the first view with itself."""
-
-    def __init__(self):
-        super().__init__(*networks())
-
-    def step(self, batch):
-        return super().step(batch | {"views": (batch["views"][0],) * 2})
+        self.trunk.insert(1, nn.BatchNorm1d(10, momentum=0.0))
 
 
 class Drawing(Right):
@@ -147,7 +137,8 @@ def watching():
 
 BROKEN = {
     "gradients": Unused,
-    "views": OneView,
+    "views": OneSided,
+    "statistics": Standing,
     "repeatable": Drawing,
     "observed": Noticing,
     "resumed": Forgetful,
@@ -167,14 +158,8 @@ def test_each_contract_has_a_module_that_breaks_it():
 
 @pytest.mark.parametrize("contract", BROKEN)
 def test_a_wrong_module_breaks_it(contract):
-    batches = data(50) if contract == "views" else Pairs()
     with pytest.raises(AssertionError, match=rf"^{BROKEN[contract].__name__} breaks 1 of 1 contracts.\n{contract}: "):
-        check_method(BROKEN[contract](), batches, callbacks=watching, only=[contract])
-
-
-def test_a_gradient_that_is_always_0_is_none():
-    with pytest.raises(AssertionError, match=r"gradients: \['shift'\] got no gradient in two epochs, or only 0\."):
-        check_method(Idle(), Pairs(), only=["gradients"])
+        check_method(BROKEN[contract](), Pairs(), callbacks=watching, only=[contract])
 
 
 def test_a_module_of_ones_own_is_left_as_it_is():
@@ -183,15 +168,8 @@ def test_a_module_of_ones_own_is_left_as_it_is():
     found = check_method(module, Pairs(), without, callbacks=watching)
     assert found["observed"] == found["resumed"] == "kept"
     assert found["compiled"] == "left out: the module has no `backbone`"
-    assert found["views"] == "left out: the loss depends on none of the `views` of a batch"
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module._trainer is None
-
-
-def test_the_checkpoint_is_saved_in_silence(caplog):
-    with caplog.at_level("INFO", logger="lightning.pytorch"):
-        check_method(Right(), Pairs(), callbacks=watching, only=["checkpoint"])
-    assert not [each.getMessage() for each in caplog.records if "weights_only" in each.getMessage()]
 
 
 def test_a_process_is_left_as_it_was(monkeypatch):
@@ -215,7 +193,7 @@ class OneBatch(L.LightningDataModule):
 
 def test_a_module_that_cannot_be_trained_is_one_error():
     with pytest.raises(
-        AssertionError, match=r"^Exploding fails before any contract is checked\. RuntimeError: no memory"
+        AssertionError, match=r"^Exploding fails before any contract is checked\. It raises RuntimeError: no memory"
     ):
         check_method(Exploding(), Pairs())
     with pytest.raises(AssertionError, match=r"^Right fails before .* got an unexpected keyword argument 'acelerator'"):
