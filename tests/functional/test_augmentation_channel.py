@@ -42,6 +42,11 @@ def slow(z, logits, beta, jensen):
     return total / n
 
 
+def test_embeddings_of_one_dimension_that_agree_have_no_information():
+    # all similarities are beta: L = log(sum of w e^beta / (N - w)) - beta = 0
+    assert augmentation_channel_loss(torch.rand(3, 2, 1, dtype=torch.float64) + 1).item() == pytest.approx(0, abs=1e-12)
+
+
 @pytest.mark.parametrize("jensen", [True, False])
 @pytest.mark.parametrize("m", [2, 5])
 def test_a_slow_loop(jensen, m):

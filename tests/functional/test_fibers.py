@@ -118,6 +118,10 @@ def test_a_base_space_that_cannot_move_is_refused(group, size, message):
         base_spaces(group, size)
 
 
+def test_one_of_two_scales_can_be_moved_to_the_other():
+    assert base_spaces(FiberGroup((2,), (False,))).tolist() == [[0], [1]]
+
+
 def test_distances_by_steps_and_the_shorter_way_round():
     group = FiberGroup((3, 4), (False, True))
     for a, b in itertools.product(range(12), repeat=2):

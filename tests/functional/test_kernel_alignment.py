@@ -100,6 +100,17 @@ def test_what_does_not_fit(call, message):
         call()
 
 
+def test_a_kernel_whose_variation_is_exactly_the_rounding_bound_is_not_aligned():
+    # 10 + S, where each of 51 rows of S has ten times 1 and ten times -1: |S|^2 = 1020, |10 + S|^2 = 256 * 1020. The
+    # bound for bfloat16 is 8 eps = 1 / 16.
+    step = (torch.arange(51)[:, None] - torch.arange(51)).remainder(51)
+    step = torch.minimum(step, 51 - step)
+    s = ((step > 0) & (step <= 5)).double() - ((step > 5) & (step <= 10)).double()
+    label = torch.arange(51) % 3
+    assert kernel_target_alignment((10 + s).bfloat16(), label).isnan()
+    assert kernel_target_alignment((9.9375 + s).bfloat16(), label).isfinite()
+
+
 def test_the_rounding_of_equal_samples_is_no_alignment():
     steps = torch.randint(-1, 2, (12, 12), generator=torch.Generator().manual_seed(0))
     kernel, label = 0.3 * (1 + (steps + steps.T) * 2.0**-24), torch.arange(12) % 3

@@ -7,6 +7,14 @@ from torch.utils._pytree import tree_leaves
 from lightning_ssl_geometry.functional.knn import knn_leave_one_out, knn_predict
 
 
+def test_rows_shorter_than_torchs_bound_count_less():
+    # `normalize` divides by 1e-12 at least: the first row has the cosine 1, or a half, with the query
+    query, other = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([0.9, 0.19**0.5]).double()
+    for length, nearest in ((1.2e-12, 0), (0.5e-12, 1)):
+        bank = torch.stack([length * query[0], other])
+        assert knn_predict(query, bank, torch.tensor([0, 1]), 2, k=1).item() == nearest
+
+
 @pytest.mark.parametrize("chunk_size", [1, 7, 1000])
 def test_it_agrees_with_scikit_learn(chunk_size):
     bank, h, label = torch.randn(200, 5), torch.randn(40, 5), torch.randint(4, (200,))

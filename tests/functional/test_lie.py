@@ -6,7 +6,13 @@ import torch
 from torch.autograd import gradcheck
 from torchmetrics.functional import r2_score
 
-from lightning_ssl_geometry.functional.groups.lie import _terms, lie_action, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.groups.lie import (
+    _lack_of_fit,
+    _terms,
+    lie_action,
+    lie_generator,
+    lie_strength,
+)
 from lightning_ssl_geometry.functional.spectrum import numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction
 
@@ -170,6 +176,39 @@ def test_the_strength_of_a_stretch_is_the_logarithm_of_its_factor():
     first, found = (lie_strength(torch.eye(1), h, h * strength.exp()[:, None], order=order) for order in ORDERS)
     close(first, strength.expm1())
     close(found, strength)
+
+
+def slow_strength(g, h1, h2, iterations):
+    """Gauss-Newton steps for one pair: shorter by half after a step that is rejected, and longer again after others."""
+    strength, damping, y = 0.0, 1.0, h1
+    for _ in range(iterations):
+        slope, limit = g @ y, 4 / torch.linalg.matrix_norm(g, 2)
+        step = damping * ((h2 - y) @ slope / (slope @ slope)).clamp(-limit, limit)
+        tried = torch.linalg.matrix_exp((strength + step) * g) @ h1
+        if (h2 - tried).norm() < (h2 - y).norm():
+            strength, damping, y = strength + step, min(2 * damping, 1.0), tried
+        else:
+            damping = damping / 2
+    return strength
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 5, 8])
+def test_the_steps_are_those_of_the_slow_loop(iterations):
+    g, (h1, h2) = skew(3, norm=3.0) + 0.5 * torch.randn(3, 3).double(), torch.randn(2, 20, 3, dtype=torch.float64)
+    expected = [float(slow_strength(g, a, b, iterations)) for a, b in zip(h1, h2, strict=True)]
+    found = lie_strength(g, h1, h2, order="exponential", iterations=iterations)
+    close(found, torch.tensor(expected, dtype=torch.float64), atol=1e-7)
+
+
+def test_the_lack_of_fit_of_no_motion_is_1():
+    g, h1, h2, strength = planted(noise=0.1)
+    parts = {"h1": h1, "h2": h2, "strength": strength}
+    for scale in (1.0, 100.0):
+        scaled = {**parts, "h1": scale * h1, "h2": scale * h2}
+        assert _lack_of_fit(0 * g, **scaled, penalty=torch.tensor(3.0)).item() == pytest.approx(1)
+    # a penalty adds its multiple of |G|^2, over the squared length of the motion
+    plain, with_penalty = (_lack_of_fit(g, **parts, penalty=torch.tensor(each)) for each in (0.0, 3.0))
+    close(with_penalty - plain, 3 * g.square().sum() / (h2 - h1).square().sum())
 
 
 @pytest.mark.parametrize("order", ORDERS)

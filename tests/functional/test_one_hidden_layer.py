@@ -143,6 +143,7 @@ BAD = [
     (lambda: clustered_flow(GRADIENT, LABEL[:2], CENTER), r"`label` of shape \(n,\), n = 3, but got \(2,\)"),
     (lambda: clustered_flow(GRADIENT, LABEL, CENTER, torch.ones(3, 2)), r"`rate` of shape \(N, d\), .* \(3, 2\)"),
     (lambda: clustered_flow(GRADIENT, 2 * LABEL, CENTER), "`label` from 0 to 1, but got 0 to 2"),
+    (lambda: clustered_flow(GRADIENT, LABEL - 1, CENTER), "`label` from 0 to 1, but got -1 to 0"),
     (lambda: clustered_flow(GRADIENT, LABEL, torch.tensor([[1.0, 0.0], [1.0, 1.0]])),
      "`center` with orthogonal rows, .* got 2 in D = 2 dimensions with cosines of up to 0.7"),
     (lambda: clustered_flow(GRADIENT, LABEL, torch.tensor([[-3.0], [-1.0], [1.0], [3.0]])),  # on a line, as in Fig. 5

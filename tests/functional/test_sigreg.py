@@ -120,6 +120,7 @@ def test_gradients():
             lambda: sigreg(torch.ones(4, 2), standardize=True),
             "`h` with rows that vary, to standardise them, but all are equal",
         ),
+        (lambda: sigreg(torch.ones(1, 2), standardize=True), "`h` with rows that vary"),
         (lambda: epps_pulley(torch.tensor(1.0)), r"`x` of shape \(N, ...\), but got \(\)"),
         (lambda: epps_pulley(torch.ones(9), t_max=0), "`t_max` > 0, but got 0"),
         (lambda: epps_pulley(torch.ones(9), t_max=math.nan), "`t_max` > 0, but got nan"),

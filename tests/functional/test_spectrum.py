@@ -80,6 +80,13 @@ def test_effective_rank_is_rankmes_sum():
     assert abs(other - effective_rank(torch.from_numpy(h)).item()) > 0.1
 
 
+def test_a_singular_value_at_the_rounding_floor_is_0():
+    # the floor of a 2 x 2 matrix of float64 is 2 eps = 2^-51 of its norm
+    for second, is_0 in ((2.0**-51, True), (2.0**-51 * (1 + 2.0**-52), False)):
+        found = log_singular_values(torch.diag(torch.tensor([1.0, second], dtype=torch.float64)))
+        assert found.isinf().tolist() == [False, is_0]
+
+
 def test_centring_takes_the_mean_direction_away():
     h = torch.randn(1000, 5) + 100 * torch.eye(5)[0]
     assert effective_rank(h) < 1.5
