@@ -42,6 +42,11 @@ def slow(z, logits, beta, jensen):
     return total / n
 
 
+def test_a_block_may_be_one_row():
+    z = torch.randn(3, 2, 4, dtype=torch.float64)
+    torch.testing.assert_close(augmentation_channel_loss(z, block_size=1), augmentation_channel_loss(z))
+
+
 def test_embeddings_of_one_dimension_that_agree_have_no_information():
     # all similarities are beta: L = log(sum of w e^beta / (N - w)) - beta = 0
     assert augmentation_channel_loss(torch.rand(3, 2, 1, dtype=torch.float64) + 1).item() == pytest.approx(0, abs=1e-12)

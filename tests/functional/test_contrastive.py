@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from lightning_ssl_geometry.functional.info_nce.forms import InfoNCEForm
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
-from lightning_ssl_geometry.functional.info_nce.similarity import LpDistance
+from lightning_ssl_geometry.functional.info_nce.similarity import Dot, LpDistance, SquaredDistance
+from lightning_ssl_geometry.functional.info_nce.tiles import _exp_
 from lightning_ssl_geometry.functional.info_nce.upper_bound import (
     hardest_negative,
     info_nce_entropy,
@@ -240,6 +241,21 @@ def test_one_temperature_for_all_dimensions_is_the_scalar(similarity):
     for temperature in (tau, [0.6, 0.6, 0.6]):
         loss = info_nce(z1, z2, **{**settings, "temperature": temperature})
         assert_same_loss_and_gradient(loss, info_nce(z1, z2, **settings), (z1, z2))
+
+
+@pytest.mark.parametrize("similarity", [Dot(), SquaredDistance()])
+def test_the_spread_is_between_equal_and_opposite_unit_vectors(similarity):
+    u = F.normalize(torch.randn(9, 4, dtype=torch.float64), dim=1)
+    spread = similarity.pairwise(u, u) - similarity.pairwise(u, -u)
+    torch.testing.assert_close(spread, torch.full((9,), similarity.spread, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_exponentials_are_0_or_no_subnormal_numbers(dtype):
+    largest = math.log(torch.finfo(dtype).max)
+    found = _exp_(torch.linspace(-1.2 * largest, 0, 1001, dtype=dtype))
+    assert (found[found > 0] >= torch.finfo(dtype).tiny).all()
+    assert (found[-600:] > 0).all()
 
 
 def test_there_is_no_second_derivative():

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.functional import equivariance_error, invariance_error, rescale
-from lightning_ssl_geometry.functional.groups.equivariance import equivariance_sums
+from lightning_ssl_geometry.functional.groups.equivariance import EquivarianceSettings, equivariance_sums
 from lightning_ssl_geometry.nn.equivariant.layers import GroupBatchNorm, GroupConv2d, LiftingConv2d
 
 SCALES = (1.0, 1.33, 1.66)
@@ -244,6 +244,19 @@ def test_the_unit_does_not_matter_and_zeros_are_not_finite():
     assert error(nn.Threshold(1e9, 0.0), x).isnan().all()
 
 
+def test_settings_without_values_are_those_of_the_function():
+    network, x = plain(), images(8)
+    for group, settings in (("translation", {}), ("scale", {"scales": SCALES})):
+        found = EquivarianceSettings(group, **settings).sums(network, x)
+        assert torch.equal(found.difference, equivariance_sums(network, x, group, **settings).difference)
+
+
+def test_images_need_no_square_for_translations():
+    x = torch.randn(2, 2, 8, 12, dtype=torch.float64)
+    network = nn.Conv2d(2, 3, 2, stride=2).double()
+    assert torch.equal(error(network, x, "translation"), error(network, x, "translation", stride=2))
+
+
 def test_sums_add_over_samples():
     network, x = plain(), images(8, n=5)
     parts = [equivariance_sums(network, part) for part in x.split(2)]
@@ -316,7 +329,7 @@ def test_a_networks_own_stride_is_that_of_its_output_if_none_is_said():
 
 @pytest.mark.parametrize(("distance", "count"), [(1e-6, 1), (0.5e-6, 5), (0.2e-6, 9)])
 def test_a_position_counts_if_less_than_a_millionth_of_it_comes_from_outside(distance, count):
-    # The image shrinks by that part of its half width, 1.5 positions: so much is missing at an edge, and twice in a corner.
+    # The image shrinks by that part of its half width, 1.5 positions. So much is missing at an edge, twice in a corner.
     sums = equivariance_sums(nn.Identity(), torch.ones(1, 1, 3, 3).double(), "scale", scales=(1.0, 1 + distance))
     assert sums.reference.item() == pytest.approx(count, rel=1e-4)
 
@@ -356,6 +369,7 @@ ARGUMENTS = [
     ({"group_shape": (1, 6)}, "1 orientation or a multiple of 4, for quarter turns, but got 6"),
     ({"group": "scale", "scales": (1.0,)}, r"`scales` > 0, at least 2, ascending, but got \(1.0,\)"),
     ({"group": "scale", "scales": (2.0, 1.0)}, "`scales` > 0, at least 2, ascending"),
+    ({"group": "scale", "scales": (1.0, 1.0, 2.0)}, "`scales` > 0, at least 2, ascending"),
     ({"group": "scale", "scales": (0.0, 1.0)}, "`scales` > 0, at least 2, ascending"),
     ({"group": "scale", "scales": (1.0, float("inf"))}, "`scales` > 0, at least 2, ascending"),
     ({"group_shape": (1, 2)}, "1 orientation or a multiple of 4, for quarter turns, but got 2"),

@@ -109,6 +109,8 @@ def test_a_product_moves_along_each_axis():
         (SCALE, 7, r"Expected `base_size` in \[1, 6\], but got 7"),
         (SCALE, 0, r"Expected `base_size` in \[1, 6\], but got 0"),
         (SCALE, 6, "Expected `base_size` of at most 5, but got 6"),
+        (FiberGroup((1, 3), (True, False)), 3, "at most 2, but got 3"),
+        (FiberGroup((3, 5), (False, False)), 13, "at most 12, but got 13"),
         (GRID, 57, "at most 56, but got 57"),
         (GRID, 64, "at most 56, but got 64"),
     ],

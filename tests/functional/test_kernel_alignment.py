@@ -35,6 +35,13 @@ def test_two_classes_without_centring_are_cristianinis():
     )
 
 
+def test_of_three_classes_other_pairs_have_minus_a_half():
+    target = torch.where(LABEL[:, None] == LABEL, 1.0, -0.5).double()
+    kernel = gram()
+    expected = (kernel * target).sum() / (kernel.norm() * target.norm())
+    torch.testing.assert_close(kernel_target_alignment(kernel, LABEL, center=False), expected)
+
+
 def test_centred_it_is_the_cosine_of_centred_kernels():
     kernel, centre = gram(), torch.eye(9, dtype=torch.float64) - 1 / 9
     a, b = centre @ kernel @ centre, centre @ same(LABEL) @ centre

@@ -37,6 +37,15 @@ class Largest(TorchDispatchMode):
         return result
 
 
+def test_twenty_rows_vote_unless_said():
+    # ten equal rows of each class are a tie, which class 0 wins; the next row would decide for class 1
+    bank = torch.cat([torch.tensor([[2.0, 0.0]]).repeat(20, 1), torch.tensor([[1.0, 0.01]])])
+    label = torch.cat([torch.arange(20) % 2, torch.tensor([1])])
+    assert [knn_predict(bank[:1], bank, label, 3, **k).item() for k in ({}, {"k": 20}, {"k": 21})] == [0, 0, 1]
+    h, label = torch.cat([bank[:1], bank]), torch.cat([torch.tensor([2]), label])
+    assert [knn_leave_one_out(h, label, 3, **k)[0].item() for k in ({}, {"k": 20}, {"k": 21})] == [0, 0, 1]
+
+
 @pytest.mark.parametrize("queries", [64, 512])
 @pytest.mark.parametrize("chunk_size", [4, 16])
 def test_memory_is_of_a_chunk_and_not_of_all_queries_or_of_another_bank(queries, chunk_size):

@@ -200,6 +200,13 @@ def test_the_steps_are_those_of_the_slow_loop(iterations):
     close(found, torch.tensor(expected, dtype=torch.float64), atol=1e-7)
 
 
+def test_there_are_twenty_steps_unless_said():
+    g, (h1, h2) = skew(3, norm=3.0), torch.randn(2, 20, 3, dtype=torch.float64)
+    found = [lie_strength(g, h1, h2, order="exponential", iterations=count) for count in (20, 21)]
+    assert torch.equal(lie_strength(g, h1, h2, order="exponential"), found[0])
+    assert not torch.equal(*found)  # what is far from a fit is found slowly
+
+
 def test_the_lack_of_fit_of_no_motion_is_1():
     g, h1, h2, strength = planted(noise=0.1)
     parts = {"h1": h1, "h2": h2, "strength": strength}

@@ -60,6 +60,8 @@ def test_correlations_are_numpys():
     found = moments_correlation(row_moments(z, latent), 3)
     torch.testing.assert_close(found, torch.from_numpy(expected))
     assert (found <= 1).all()
+    same = moments_correlation(row_moments(latent, -3 * latent), 2)
+    assert (same <= 1).all()
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,31 @@ def test_a_direction_of_the_means_that_may_be_rounding_is_not_divided_by(size, s
     assert found == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize(("steps", "nan"), [(1, True), (4, False)])
+def test_means_of_rows_that_differ_by_rounding_are_equal(steps, nan):
+    # Rows of four entries of about 1: eps^2 |h|^2 = 4 eps^2. Two means at +-k eps differ if 2 k^2 eps^2 > 2 * 4 eps^2.
+    h = torch.ones(8, 4)
+    h[:, 0] += steps * 2.0**-23 * torch.tensor([1.0, -1.0]).repeat(4)
+    assert neural_collapse(h, torch.arange(8) % 2).equinorm.isnan() == nan
+
+
+def test_means_at_the_rounding_bound_are_equal():
+    count, total = torch.ones(2), torch.tensor([[1.0], [-1.0]])  # |m|^2 summed: 2 = C * rounding
+    assert all(value.isnan() for value in moments_neural_collapse(count, total, torch.tensor([[2.0]]), rounding=1.0))
+    found = moments_neural_collapse(count, total, torch.tensor([[2.0]]), rounding=0.999)
+    assert found.equinorm == 0
+
+
+@pytest.mark.parametrize(("share", "nan"), [(0.8, True), (1.2, False)])
+def test_means_of_sums_count_from_the_rounding_of_the_sums_on(share, nan):
+    # (C + D + 2 N^0.5) eps is the relative error of sums over N = 8192 rows of C = 2 classes in D = 1
+    count = torch.tensor([4096.0, 4096.0], dtype=torch.float64)
+    step = round(share * (3 + 2 * 8192**0.5)) * 2.0**-52
+    mean = 1 + step * torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    outer = (count[:, None] * mean.square()).sum()[None, None]
+    assert moments_neural_collapse(count, count[:, None] * mean, outer).equinorm.isnan() == nan
+
+
 def test_float32_and_half_are_computed_in_float64():
     h, label = labelled()
     for dtype in (torch.float32, torch.bfloat16):

@@ -104,6 +104,9 @@ NETWORKS = {  # name -> network, shape of x, how many of its parameters need the
     "row by row": (lambda: Function(lambda f, x: torch.stack([f.a(row) for row in x]), a=nn.Linear(1, 1)), (1, 1), 2),
     "overwritten": (using(overwriting), VECTORS, None),
     "unused": (using(lambda f, x: f.a(x)), VECTORS, 0),
+    "without effect": (using(lambda f, x: (f.b(x), f.a(x))[1]), VECTORS, 0),
+    "dead": (using(lambda f, x: f.a(torch.relu(f.b(x) - 1e3))), VECTORS, 0),
+    "norm at each position": (lambda: nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Flatten()), (4, 5, 3), 0),
     "checkpointed": (using(lambda f, x: f.a(checkpoint(f.b, x, use_reentrant=False))), VECTORS, None),
 }  # fmt: skip
 
@@ -166,6 +169,27 @@ def test_the_memory_asked_for_does_not_change_the_kernel(name, by_layer):
         memory = [int(share * least(f, network, x, by_layer)) for f in (neural_kernel, neural_kernel_trace)]
         torch.testing.assert_close(neural_kernel(network, x, memory=memory[0], by_layer=by_layer), full)
         torch.testing.assert_close(neural_kernel_trace(network, x, memory=memory[1], by_layer=by_layer), trace)
+
+
+class Opaque(torch.autograd.Function):
+    """A layer that autograd does not see."""
+
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        return layer(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient @ ctx.layer.weight, None
+
+
+def test_an_operation_that_hides_what_it_does_may_use_any_parameter():
+    network = using(lambda f, x: f.a(Opaque.apply(f.a(x.requires_grad_()).tile(2)[:, :5], f.b)))()
+    work = KernelWork(
+        network, torch.randn(9, 5), dict(network.named_parameters()), 2**30, by_layer=True, vectorize=False
+    )
+    assert {"b.weight", "b.bias"} <= work.rest
 
 
 def seldom_outside(f, x):
@@ -600,6 +624,9 @@ BAD = {
         lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout()), torch.ones(2, 5)),
     "to map each sample by itself and without chance": (
         lambda: Function(batch_mean, a=nn.Linear(5, 2)), torch.arange(10.0).view(2, 5)),
+    "to map each sample by itself and without chance, but the output of the first differs by": (
+        lambda: Function(lambda f, x: torch.cat([f.a(x), batch_mean(f, x)], 1), a=nn.Linear(5, 2)),
+        torch.arange(10.0).view(2, 5)),
     "without chance, but the output of the first differs": (
         lambda: Function(lambda f, x: f.a(x + torch.rand_like(x)), a=nn.Linear(5, 2)), torch.ones(1, 5)),
     "Expected `network` to return \\(N, D\\) for N = 2 samples, but got \\(2, 2, 3\\)": (

@@ -91,6 +91,13 @@ def test_it_turns_with_the_samples():
     torch.testing.assert_close(infinite_width_kernel(3 * x), 9 * infinite_width_kernel(x))
 
 
+def test_one_cluster_moves_by_its_mean_gradient():
+    gradient = torch.randn(5, 3, dtype=torch.float64)
+    center = torch.tensor([[0.0, 2.0], [1.0, 0.0]], dtype=torch.float64)
+    expected = -4 / 2 * gradient.mean(0).expand(5, 3)  # |xi|^2 / 2
+    torch.testing.assert_close(clustered_flow(gradient, torch.zeros(5, dtype=torch.int64), center), expected)
+
+
 @pytest.mark.parametrize("activation", [None, nn.Tanh()])
 def test_tight_clusters_move_as_one_and_apart(activation):
     f, (x, label, center) = network(activation=activation), clusters(0.0)

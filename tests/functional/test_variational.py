@@ -218,6 +218,22 @@ def test_lemma_a_2(clusters, copies):
     assert second_variation(z, z, 100.0) < 0  # a tau far above it
 
 
+def test_points_and_directions_on_the_sphere_up_to_a_tolerance(monkeypatch):
+    monkeypatch.setattr("lightning_ssl_geometry.functional.variational.second_variation._UNIT", 2.0**-10)
+    z, h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.tensor([[0.0, 1.0], [1.0, 0.0]]).double()
+
+    def taken(z, h):
+        try:
+            return second_variation(z, h, on_sphere=True).isfinite().item()
+        except ValueError:
+            return False
+
+    assert [taken((1 + step * 2.0**-10) * z, h) for step in (0.99, 1.0)] == [True, False]
+    # the radial part is compared with the largest entry, or with 1 if that is larger
+    for size in (0.25, 1.0, 64.0):
+        assert [taken(z, size * h + step * max(size, 1) * 2.0**-10 * z) for step in (1.0, 1.01)] == [True, False]
+
+
 def test_moving_all_points_alike_has_no_curvature():
     z = cloud(12)[0]
     torch.testing.assert_close(second_variation(z, torch.ones_like(z)).item(), 0.0, rtol=0, atol=1e-15)
