@@ -59,6 +59,7 @@ def test_a_temperature_below_the_floor_is_said(sigma_c):
 
 def test_a_temperature_at_the_floor_is_no_warning():
     assert equalizing_temperature(0.25, 1.0, floor=0.25) == 0.25
+    assert equalizing_temperature(0.1, 1.0) == 0.1
 
 
 @pytest.mark.parametrize("scale", [2.0**-20, 1.0, 2.0**20])

@@ -42,6 +42,12 @@ def slow(z, logits, beta, jensen):
     return total / n
 
 
+def test_rows_of_up_to_a_hundred_millionth_are_0():
+    z = torch.nn.functional.normalize(torch.randn(3, 2, 4, dtype=torch.float64), dim=2)
+    torch.testing.assert_close(augmentation_channel_loss(1.5e-8 * z), augmentation_channel_loss(z))
+    assert augmentation_channel_loss(0.99e-8 * z).item() == pytest.approx(0, abs=1e-12)  # all similarities are 0
+
+
 def test_a_block_may_be_one_row():
     z = torch.randn(3, 2, 4, dtype=torch.float64)
     torch.testing.assert_close(augmentation_channel_loss(z, block_size=1), augmentation_channel_loss(z))

@@ -487,6 +487,8 @@ def test_of_a_norm_and_its_power_the_one_that_is_not_given_is_that_of_the_square
     form = InfoNCEForm(similarity="distance")
     assert form.but(power=False).similarity == LpDistance(p=2.0, power=False)
     assert form.but(p=3.0).similarity == LpDistance(p=3.0, power=True)
+    for switches in ({"p": 2}, {"p": 2.0, "power": True}, {"power": True}):
+        assert InfoNCEForm().but(**switches).similarity == Dot()
 
 
 @pytest.mark.parametrize("scale", [1.0, 100.0, 1000.0])

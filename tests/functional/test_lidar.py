@@ -51,10 +51,11 @@ def test_an_eigenvalue_counts_if_it_is_above_the_floor():
 
 @pytest.mark.parametrize(("step", "seen"), [(2.0**-23, False), (2.0**-22, True)])
 def test_means_count_as_different_from_the_rounding_of_the_rows_on(step, seen):
-    # Entries of about 1 in float32: |H| = 8 for 2 * 8 rows of 4, and the floor is 2^-23 / 4^0.5 * 8 = 4 steps of 2^-23.
-    # The means differ by 8^0.5 steps of 2^-23, or by twice that.
-    h = torch.ones(2, 8, 4)
+    # Entries of about 1 in float32: |H| = 16 for 2 * 8 rows of 16. The floor is 2^-23 / 16^0.5 * 16 = 4 steps of 2^-23.
+    # The means differ by 8^0.5 steps of 2^-23 in each of two directions, and in the first perhaps by twice that.
+    h = torch.ones(2, 8, 16)
     h[:, :, 0] += step * torch.tensor([1.0, -1.0]).repeat(4)
+    h[:, :, 1] += (2.0**-23 if seen else 0) * torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(2)
     if seen:
         assert lidar(h).item() == pytest.approx(1, abs=1e-5)
     else:

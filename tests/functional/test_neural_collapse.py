@@ -149,11 +149,12 @@ def test_means_at_the_rounding_bound_are_equal():
     assert found.equinorm == 0
 
 
+@pytest.mark.parametrize("n", [8, 8192])
 @pytest.mark.parametrize(("share", "nan"), [(0.8, True), (1.2, False)])
-def test_means_of_sums_count_from_the_rounding_of_the_sums_on(share, nan):
-    # (C + D + 2 N^0.5) eps is the relative error of sums over N = 8192 rows of C = 2 classes in D = 1
-    count = torch.tensor([4096.0, 4096.0], dtype=torch.float64)
-    step = round(share * (3 + 2 * 8192**0.5)) * 2.0**-52
+def test_means_of_sums_count_from_the_rounding_of_the_sums_on(n, share, nan):
+    # (C + D + 2 N^0.5) eps is the relative error of sums over N rows of C = 2 classes in D = 1
+    count = torch.tensor([n / 2, n / 2], dtype=torch.float64)
+    step = round(share * (3 + 2 * n**0.5)) * 2.0**-52
     mean = 1 + step * torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     outer = (count[:, None] * mean.square()).sum()[None, None]
     assert moments_neural_collapse(count, count[:, None] * mean, outer).equinorm.isnan() == nan
