@@ -6,7 +6,11 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.functional import equivariance_error, invariance_error, rescale
-from lightning_ssl_geometry.functional.groups.equivariance import EquivarianceSettings, equivariance_sums
+from lightning_ssl_geometry.functional.groups.equivariance import (
+    EquivarianceSettings,
+    equivariance_sums,
+    group_elements,
+)
 from lightning_ssl_geometry.nn.equivariant.layers import GroupBatchNorm, GroupConv2d, LiftingConv2d
 
 SCALES = (1.0, 1.33, 1.66)
@@ -255,6 +259,10 @@ def test_images_need_no_square_for_translations():
     x = torch.randn(2, 2, 8, 12, dtype=torch.float64)
     network = nn.Conv2d(2, 3, 2, stride=2).double()
     assert torch.equal(error(network, x, "translation"), error(network, x, "translation", stride=2))
+
+
+def test_shifts_are_by_one_pixel_unless_said():
+    assert group_elements("translation") == ((1, 0), (-1, 0), (0, 1), (0, -1))
 
 
 def test_sums_add_over_samples():

@@ -120,6 +120,10 @@ def test_a_base_space_that_cannot_move_is_refused(group, size, message):
         base_spaces(group, size)
 
 
+def test_of_boxes_of_one_size_the_most_cubic_is_taken():
+    assert base_spaces(GRID, 4)[0].tolist() == [0, 1, 8, 9]
+
+
 def test_one_of_two_scales_can_be_moved_to_the_other():
     assert base_spaces(FiberGroup((2,), (False,))).tolist() == [[0], [1]]
 

@@ -142,6 +142,14 @@ def test_means_of_rows_that_differ_by_rounding_are_equal(steps, nan):
     assert neural_collapse(h, torch.arange(8) % 2).equinorm.isnan() == nan
 
 
+def test_a_direction_of_the_means_at_the_rounding_bound_is_not_divided_by():
+    # The means (+-3, +-1) have the singular values 6 and 2, and 2^2 = C * rounding. The scatter is along the second.
+    count, mean = torch.ones(4), torch.tensor([[3.0, 1.0], [-3.0, 1.0], [3.0, -1.0], [-3.0, -1.0]])
+    outer = mean.T @ mean + torch.diag(torch.tensor([0.0, 1.0]))
+    found = [moments_neural_collapse(count, mean, outer, rounding=each).within_class.item() for each in (1.0, 0.99)]
+    assert found == [0, pytest.approx(1 / 4 / 4)]  # Sigma_W / sigma^2
+
+
 def test_means_at_the_rounding_bound_are_equal():
     count, total = torch.ones(2), torch.tensor([[1.0], [-1.0]])  # |m|^2 summed: 2 = C * rounding
     assert all(value.isnan() for value in moments_neural_collapse(count, total, torch.tensor([[2.0]]), rounding=1.0))

@@ -91,10 +91,12 @@ def test_the_rank_is_that_of_500_angles_up_to_the_largest():
 
 
 def test_a_deviation_of_sixteen_times_the_rounding_error_counts_as_0():
-    # rows (1, d) and (1, -d): the deviation is d, and the root mean square norm is 1
-    sizes = torch.tensor([15.5, 16.5], dtype=torch.float64) * torch.finfo(torch.float64).eps
-    found = [covariance_rank(torch.tensor([[1.0, size], [1.0, -size]], dtype=torch.float64)).item() for size in sizes]
-    assert found == [0, 1]
+    # rows (1, d) and (1, -d), each twice: the deviation is d, and the root mean square norm is 1
+    found = []
+    for steps in (15.5, 16, 16.5):
+        size = steps * 2.0**-52
+        found.append(covariance_rank(torch.tensor([[1.0, size], [1.0, -size]] * 2, dtype=torch.float64)).item())
+    assert found == [0, 0, 1]
 
 
 def test_covariance_rank():

@@ -80,6 +80,10 @@ def test_effective_rank_is_rankmes_sum():
     assert abs(other - effective_rank(torch.from_numpy(h)).item()) > 0.1
 
 
+def test_a_sum_that_reaches_the_fraction_exactly_is_enough():
+    assert singular_values_rank(torch.ones(4), 0.5, mode="cumulative") == 2
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_zeros_do_not_count_even_where_sums_are_rounded(seed):
     sigma = (
