@@ -62,6 +62,11 @@ def test_a_temperature_at_the_floor_is_no_warning():
     assert equalizing_temperature(0.1, 1.0) == 0.1
 
 
+def test_a_jump_of_min_ratio_is_enough_even_between_two_ratios():
+    ratios = torch.tensor([0.125, 1.0])
+    assert [content_count(ratios, min_ratio=least).item() for least in (8.0, 8.1)] == [1, 0]
+
+
 @pytest.mark.parametrize("scale", [2.0**-20, 1.0, 2.0**20])
 def test_a_direction_of_at_most_rtol_of_the_largest_variance_is_ignored(scale):
     for rtol, variance, count in [

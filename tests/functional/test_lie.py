@@ -66,6 +66,7 @@ def test_the_action_is_a_group_with_the_generator_as_its_derivative():
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1e-3, 0.5, 1.0, 3.9])
 def test_the_series_ends_with_the_first_term_that_rounding_hides(size, eps):
     assert _terms(size, eps) == next(k for k in count(1) if size**k / factorial(k) <= eps)
+    assert _terms(eps, eps) == 1
 
 
 def test_the_action_is_differentiable():
@@ -198,6 +199,13 @@ def test_the_steps_are_those_of_the_slow_loop(iterations):
     expected = [float(slow_strength(g, a, b, iterations)) for a, b in zip(h1, h2, strict=True)]
     found = lie_strength(g, h1, h2, order="exponential", iterations=iterations)
     close(found, torch.tensor(expected, dtype=torch.float64), atol=1e-7)
+
+
+def test_the_ridge_is_a_thousandth_unless_said():
+    _, h1, h2, strength = planted(noise=0.1)
+    found = [lie_generator(h1, h2, strength, **ridge) for ridge in ({}, {"ridge": 1e-3}, {"ridge": 2e-3})]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
 
 
 def test_there_are_twenty_steps_unless_said():

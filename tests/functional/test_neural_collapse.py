@@ -150,6 +150,13 @@ def test_a_direction_of_the_means_at_the_rounding_bound_is_not_divided_by():
     assert found == [0, pytest.approx(1 / 4 / 4)]  # Sigma_W / sigma^2
 
 
+def test_a_mean_at_the_rounding_bound_has_no_direction():
+    mean = torch.tensor([[2.0], [-1.0], [-1.0]])  # squared lengths 4, 1 and 1
+    found = [moments_neural_collapse(torch.ones(3), mean, mean.T @ mean, rounding=each) for each in (1.0, 0.99)]
+    assert [each.equiangularity.isnan().item() for each in found] == [True, False]
+    assert not any(each.equinorm.isnan() for each in found)
+
+
 def test_means_at_the_rounding_bound_are_equal():
     count, total = torch.ones(2), torch.tensor([[1.0], [-1.0]])  # |m|^2 summed: 2 = C * rounding
     assert all(value.isnan() for value in moments_neural_collapse(count, total, torch.tensor([[2.0]]), rounding=1.0))
@@ -157,13 +164,14 @@ def test_means_at_the_rounding_bound_are_equal():
     assert found.equinorm == 0
 
 
+@pytest.mark.parametrize("scale", [1.0, 2.0**20])
 @pytest.mark.parametrize("n", [8, 8192])
 @pytest.mark.parametrize(("share", "nan"), [(0.8, True), (1.2, False)])
-def test_means_of_sums_count_from_the_rounding_of_the_sums_on(n, share, nan):
+def test_means_of_sums_count_from_the_rounding_of_the_sums_on(scale, n, share, nan):
     # (C + D + 2 N^0.5) eps is the relative error of sums over N rows of C = 2 classes in D = 1
     count = torch.tensor([n / 2, n / 2], dtype=torch.float64)
     step = round(share * (3 + 2 * n**0.5)) * 2.0**-52
-    mean = 1 + step * torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    mean = scale * (1 + step * torch.tensor([[1.0], [-1.0]], dtype=torch.float64))
     outer = (count[:, None] * mean.square()).sum()[None, None]
     assert moments_neural_collapse(count, count[:, None] * mean, outer).equinorm.isnan() == nan
 

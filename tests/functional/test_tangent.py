@@ -57,6 +57,12 @@ def test_the_column_space_begins_at_the_rounding_of_the_longer_side(shape):
     assert ranks == [1, 2]
 
 
+@pytest.mark.parametrize("total", [0.0, torch.inf, torch.nan])
+def test_moments_without_a_finite_sum_are_refused(total):
+    with pytest.raises(ValueError, match=f"finite and not all 0, but got a sum of squares of {total:g}"):
+        share_outside(torch.diag(torch.tensor([total, 0.0])), torch.eye(2)[:, :1])
+
+
 @pytest.mark.parametrize("width", [1, 5, 11, 12, 20])
 def test_isotropic_directions_give_one_minus_rank_over_dimension(width):
     found = unexplained_variance(gaussian(200_000, D), gaussian(D, width, seed=1))

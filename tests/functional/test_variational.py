@@ -234,6 +234,12 @@ def test_points_and_directions_on_the_sphere_up_to_a_tolerance(monkeypatch):
         assert [taken(z, size * h + step * max(size, 1) * 2.0**-10 * z) for step in (1.0, 1.01)] == [True, False]
 
 
+def test_a_direction_with_a_radial_part_in_one_row_is_refused():
+    z, h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.5, 1.0], [1.0, 0.0]])
+    with pytest.raises(ValueError, match=r"tangent to the sphere, but got a radial part of 0\.5"):
+        second_variation(z, h, on_sphere=True)
+
+
 def test_moving_all_points_alike_has_no_curvature():
     z = cloud(12)[0]
     torch.testing.assert_close(second_variation(z, torch.ones_like(z)).item(), 0.0, rtol=0, atol=1e-15)
