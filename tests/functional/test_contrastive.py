@@ -250,6 +250,11 @@ def test_the_spread_is_between_equal_and_opposite_unit_vectors(similarity):
     torch.testing.assert_close(spread, torch.full((9,), similarity.spread, dtype=torch.float64))
 
 
+def test_a_distance_without_a_norm_is_the_squared_one():
+    a, b = torch.randn(2, 9, 4, dtype=torch.float64)
+    torch.testing.assert_close(LpDistance().pairwise(a, b), SquaredDistance().pairwise(a, b))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_exponentials_are_0_or_no_subnormal_numbers(dtype):
     largest = math.log(torch.finfo(dtype).max)
@@ -369,6 +374,17 @@ def test_a_zero_vector_counts_as_orthogonal_to_all(dtype, temperature):
     with_zero[2, 4] = 1  # what no other row has
     orthogonal = info_nce(with_zero, F.pad(z2, (0, 1)), temperature)
     torch.testing.assert_close(loss, orthogonal)
+
+
+def test_rows_of_up_to_a_hundred_millionth_are_0():
+    z1, z2 = (F.normalize(torch.randn(5, 3, dtype=torch.float64), dim=1) for _ in range(2))
+    torch.testing.assert_close(info_nce(1.5e-8 * z1, 1.5e-8 * z2), info_nce(z1, z2))
+    torch.testing.assert_close(info_nce(0.99e-8 * z1, 0.99e-8 * z2), info_nce(0 * z1, 0 * z2))
+
+
+def test_the_loss_of_a_sample_without_negatives_is_0_and_not_minus_0():
+    z = torch.randn(1, 3)
+    assert not any(info_nce(z, other).signbit() for other in (z, -z))
 
 
 def test_all_zero_is_all_equal():

@@ -262,7 +262,8 @@ def test_images_need_no_square_for_translations():
 
 
 def test_shifts_are_by_one_pixel_unless_said():
-    assert group_elements("translation") == ((1, 0), (-1, 0), (0, 1), (0, -1))
+    by_one = ((1, 0), (-1, 0), (0, 1), (0, -1))
+    assert group_elements("translation") == EquivarianceSettings("translation").elements() == by_one
 
 
 def test_sums_add_over_samples():

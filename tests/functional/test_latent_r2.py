@@ -134,8 +134,9 @@ def test_a_direction_whose_variance_over_the_fit_is_at_the_bound_is_used():
     h[:32], h[32:64] = 1, -1
     fit = torch.zeros(256, dtype=torch.bool)
     fit[[0, 1, 32, 33]], fit[100:160] = True, True
-    assert latent_r2(h, 3 * h, fit, seen=0.25).item() == pytest.approx(1)
-    assert latent_r2(h, 3 * h, fit, seen=0.2501).item() == pytest.approx(0, abs=1e-9)
+    for compute in (latent_r2, from_moments):
+        assert compute(h, 3 * h, fit, seen=0.25).item() == pytest.approx(1)
+        assert compute(h, 3 * h, fit, seen=0.2501).item() == pytest.approx(0, abs=1e-9)
 
 
 def test_a_latent_whose_variance_is_at_the_bound_is_constant():

@@ -208,6 +208,14 @@ def test_the_ridge_is_a_thousandth_unless_said():
     assert not torch.equal(found[0], found[2])
 
 
+def test_a_search_has_100_iterations_unless_said(monkeypatch):
+    asked = []
+    refined = lambda generator, *_, max_iterations: asked.append(max_iterations) or generator  # noqa: E731
+    monkeypatch.setattr("lightning_ssl_geometry.functional.groups.lie._refined", refined)
+    lie_generator(*planted()[1:], order="exponential")
+    assert asked == [100]
+
+
 def test_there_are_twenty_steps_unless_said():
     g, (h1, h2) = skew(3, norm=3.0), torch.randn(2, 20, 3, dtype=torch.float64)
     found = [lie_strength(g, h1, h2, order="exponential", iterations=count) for count in (20, 21)]

@@ -87,6 +87,10 @@ NETWORKS = {  # name -> network, shape of x, how many of its parameters need the
     "norms": (normalised, VECTORS, 0),
     "convolutions": (convolutions, IMAGES, 0),
     "one convolution": (lambda: nn.Sequential(nn.Conv1d(3, 4, 3, bias=False), nn.Tanh(), nn.Flatten()), (6, 3, 7), 0),
+    "one channel": (lambda: nn.Sequential(nn.Conv1d(3, 1, 3), nn.Flatten()), (6, 3, 7), 0),
+    "frozen convolution": (
+        lambda: Function(lambda f, x: f.a(torch.tanh(f.b(x)).flatten(1)), a=nn.Linear(12, 2), b=nn.Conv1d(3, 4, 3)),
+        (4, 3, 5), 0),
     "volume": (lambda: nn.Sequential(nn.Conv3d(1, 3, 2), nn.Flatten(), nn.Linear(24, 2)), (4, 1, 3, 3, 3), 0),
     "sequence": (lambda: nn.Sequential(nn.Linear(3, 4), nn.LayerNorm((4, 4)), nn.Flatten()), (4, 4, 3), 0),
     "called twice": (using(lambda f, x: f.a(f.b(torch.tanh(f.b(x))))), VECTORS, 0),
@@ -120,7 +124,7 @@ def build(name):
         if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.normal_(norm.running_mean)
             nn.init.uniform_(norm.running_var, 0.5, 2)
-    if name == "frozen weight":
+    if name.startswith("frozen"):
         network.b.weight.requires_grad_(False)
     return network, torch.randn(shape, dtype=torch.float64), rest
 

@@ -91,6 +91,17 @@ def test_it_turns_with_the_samples():
     torch.testing.assert_close(infinite_width_kernel(3 * x), 9 * infinite_width_kernel(x))
 
 
+@pytest.mark.parametrize(("cosine", "taken"), [(0.99, True), (1.0, False)])
+def test_centers_are_orthogonal_up_to_half_of_the_digits(cosine, taken):
+    center = torch.tensor([[1.0, 0.0], [cosine * 2.0**-26, 1.0]], dtype=torch.float64)  # eps^0.5 = 2^-26
+    call = lambda: clustered_flow(GRADIENT.double(), LABEL, center)  # noqa: E731
+    if taken:
+        assert call().isfinite().all()
+    else:
+        with pytest.raises(ValueError, match="`center` with orthogonal rows"):
+            call()
+
+
 def test_one_cluster_moves_by_its_mean_gradient():
     gradient = torch.randn(5, 3, dtype=torch.float64)
     center = torch.tensor([[0.0, 2.0], [1.0, 0.0]], dtype=torch.float64)

@@ -13,6 +13,7 @@ from lightning_ssl_geometry.functional import (
     tangential_gradient,
     variational_loss,
 )
+from lightning_ssl_geometry.functional.variational.form import Form
 
 FORMS = [
     {},
@@ -238,6 +239,13 @@ def test_a_direction_with_a_radial_part_in_one_row_is_refused():
     z, h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.5, 1.0], [1.0, 0.0]])
     with pytest.raises(ValueError, match=r"tangent to the sphere, but got a radial part of 0\.5"):
         second_variation(z, h, on_sphere=True)
+
+
+def test_a_form_has_the_temperature_of_the_functions():
+    z1, z2 = cloud(9)
+    t = (z1 - z2).square().sum(-1) / 2
+    torch.testing.assert_close(Form().similarity(t), (-t / 0.1).exp())
+    assert variational_loss(z1, z2) == variational_loss(z1, z2, Form().temperature)
 
 
 def test_moving_all_points_alike_has_no_curvature():
