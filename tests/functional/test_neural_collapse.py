@@ -176,6 +176,29 @@ def test_means_of_sums_count_from_the_rounding_of_the_sums_on(scale, n, share, n
     assert moments_neural_collapse(count, count[:, None] * mean, outer).equinorm.isnan() == nan
 
 
+@pytest.mark.parametrize(("steps", "seen"), [(300, False), (301, True)])
+def test_a_direction_at_the_rounding_of_an_svd_is_not_divided_by(steps, seen):
+    # Means (+-3, +-b) in D = 100 have the singular values 6 and 2 b, and D eps * 6 = 2 * 300 eps. A large class at the
+    # origin makes the rest of the rounding smaller.
+    mean = torch.zeros(5, 100, dtype=torch.float64)
+    mean[:4, :2] = torch.tensor([[3.0, 1.0], [-3.0, 1.0], [3.0, -1.0], [-3.0, -1.0]])
+    mean[:, 1] *= steps * 2.0**-52
+    count = torch.tensor([1.0, 1.0, 1.0, 1.0, 1e8], dtype=torch.float64)
+    outer = mean.T @ (mean * count[:, None])
+    outer[1, 1] += 1  # all scatter is along the second
+    found = moments_neural_collapse(count, mean * count[:, None], outer).within_class.item()
+    assert found == pytest.approx(1e-8 / (2 * mean[0, 1].item()) ** 2 if seen else 0.0, rel=1e-6)
+
+
+def test_a_scatter_at_the_rounding_of_the_sums_is_0():
+    # N = 4 and D = 1: (1 + 2 * 4^0.5) eps * 8 / 4 = 10 eps; the scatter is (8 - (4 - 10 eps)^2 / 2) / 4 = 10 eps
+    eps = 2.0**-52
+    count, total = torch.tensor([2.0, 2.0]), torch.tensor([[4 - 10 * eps], [0.0]], dtype=torch.float64)
+    for outer, is_0 in ((8.0, True), (8 + 8 * eps, False)):
+        outer = torch.tensor([[outer]], dtype=torch.float64)
+        assert (moments_neural_collapse(count, total, outer).within_class == 0) == is_0
+
+
 def test_float32_and_half_are_computed_in_float64():
     h, label = labelled()
     for dtype in (torch.float32, torch.bfloat16):

@@ -175,6 +175,17 @@ def test_the_memory_asked_for_does_not_change_the_kernel(name, by_layer):
         torch.testing.assert_close(neural_kernel_trace(network, x, memory=memory[1], by_layer=by_layer), trace)
 
 
+def test_a_layer_that_mostly_sees_one_sample_at_each_time_is_not_by_sample():
+    # time is the first axis, as long as there are samples; a gate lets sample i through at time i, others to a third
+    network = using(lambda f, x: f.a((torch.tanh(f.b(x.transpose(0, 1))) * x.transpose(0, 1)[..., :1]).sum(0)))()
+    x = torch.randn(2, 2, 5, dtype=torch.float64)
+    x[..., 0] = torch.tensor([[1.0, 0.3], [0.3, 1.0]])
+    parameters = dict(network.double().named_parameters())
+    work = KernelWork(network, x, parameters, 2**30, by_layer=True, vectorize=True)
+    assert work.rest == {"b.weight", "b.bias"}
+    torch.testing.assert_close(neural_kernel(network, x), slow_kernel(network, x))
+
+
 class Opaque(torch.autograd.Function):
     """A layer that autograd does not see."""
 
