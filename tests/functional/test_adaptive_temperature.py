@@ -57,6 +57,28 @@ def test_a_temperature_below_the_floor_is_said(sigma_c):
         assert equalizing_temperature(sigma_c, 0.05, floor=0.2) == 0.2
 
 
+def test_a_temperature_at_the_floor_is_no_warning():
+    assert equalizing_temperature(0.25, 1.0, floor=0.25) == 0.25
+    assert equalizing_temperature(0.1, 1.0) == 0.1
+
+
+def test_a_jump_of_min_ratio_is_enough_even_between_two_ratios():
+    ratios = torch.tensor([0.125, 1.0])
+    assert [content_count(ratios, min_ratio=least).item() for least in (8.0, 8.1)] == [1, 0]
+
+
+@pytest.mark.parametrize("scale", [2.0**-20, 1.0, 2.0**20])
+def test_a_direction_of_at_most_rtol_of_the_largest_variance_is_ignored(scale):
+    for rtol, variance, count in [
+        ({}, 1.1e-10, 2),
+        ({}, 0.9e-10, 1),
+        ({"rtol": 0.25}, 0.25, 1),
+        ({"rtol": 0.2}, 0.25, 2),
+    ]:
+        marginal = scale * torch.diag(torch.tensor([variance, 1.0], dtype=torch.float64))
+        assert len(variance_ratios(marginal, torch.eye(2), **rtol)) == count
+
+
 def test_the_covariances_of_pairs():
     x1, x2 = rows(7, 3) + 5, rows(7, 3)
     marginal, conditional = pair_covariances(x1, x2)

@@ -75,6 +75,15 @@ def test_the_rounding_of_the_features_is_no_spectrum(dtype):
     assert alpha_req(torch.randn(300, 40).to(dtype), 1, 40).alpha > 0
 
 
+def test_an_eigenvalue_at_the_rounding_floor_is_0():
+    # |diag(3, 4, b)| = 5, and 3 eps of it are the floor of a 3 x 3 matrix of float64
+    floor = 15 * 2.0**-52
+    above = torch.diag(torch.tensor([3.0, 4.0, floor * (1 + 2.0**-40)], dtype=torch.float64))
+    assert alpha_req(above, center=False).last == 3
+    with pytest.raises(ValueError, match="but got 1 zeros among the first 3"):
+        alpha_req(torch.diag(torch.tensor([3.0, 4.0, floor], dtype=torch.float64)), center=False)
+
+
 ERRORS = [
     (lambda h: alpha_req(h[0]), r"`h` of shape \(N, D\) or \(V, N, D\).*but got \(50,\)"),
     (lambda h: alpha_req(h.long()), r"a float dtype, but got torch\.int64"),

@@ -42,6 +42,33 @@ def slow(z, logits, beta, jensen):
     return total / n
 
 
+def test_rows_of_up_to_a_hundred_millionth_are_0():
+    z = torch.nn.functional.normalize(torch.randn(3, 2, 4, dtype=torch.float64), dim=2)
+    torch.testing.assert_close(augmentation_channel_loss(1.5e-8 * z), augmentation_channel_loss(z))
+    assert augmentation_channel_loss(0.99e-8 * z).item() == pytest.approx(0, abs=1e-12)  # all similarities are 0
+
+
+def test_the_inverse_temperature_is_a_half_unless_said():
+    z = torch.randn(3, 2, 4, dtype=torch.float64)
+    assert augmentation_channel_loss(z) == augmentation_channel_loss(z, None, 0.5)
+    assert augmentation_channel_loss(z) != augmentation_channel_loss(z, None, 1.0)
+
+
+def test_probabilities_whose_rounded_sum_is_below_1_never_draw_the_impossible():
+    probability = torch.tensor([[0.9, 0.1, 0.0]])  # 2.2e-8 less than 1 in float32
+    assert draw_members(probability, torch.tensor([[1 - 1e-9]], dtype=torch.float64)).item() == 1
+
+
+def test_a_block_may_be_one_row():
+    z = torch.randn(3, 2, 4, dtype=torch.float64)
+    torch.testing.assert_close(augmentation_channel_loss(z, block_size=1), augmentation_channel_loss(z))
+
+
+def test_embeddings_of_one_dimension_that_agree_have_no_information():
+    # all similarities are beta: L = log(sum of w e^beta / (N - w)) - beta = 0
+    assert augmentation_channel_loss(torch.rand(3, 2, 1, dtype=torch.float64) + 1).item() == pytest.approx(0, abs=1e-12)
+
+
 @pytest.mark.parametrize("jensen", [True, False])
 @pytest.mark.parametrize("m", [2, 5])
 def test_a_slow_loop(jensen, m):

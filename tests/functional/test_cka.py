@@ -27,6 +27,20 @@ def slow_hsic(a, b, unbiased):
     return two / falling - 2 * three / (falling * (n - 2)) + four / (falling * (n - 2) * (n - 3))
 
 
+def test_two_samples_are_always_aligned():
+    a, b = torch.randn(2, 3), torch.randn(2, 5)
+    assert linear_cka(a, b).item() == pytest.approx(1)
+
+
+def test_a_representation_of_equal_distances_has_no_unbiased_norm():
+    # The corners of a simplex: all entries beside the diagonal of K are equal, so HSIC_1 of K with itself is exactly 0.
+    for seed in range(8):
+        other = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        with pytest.raises(ValueError, match="Expected `a` with HSIC > 0 with itself, but got 0"):
+            linear_cka(torch.eye(4), other, unbiased=True)
+        assert cka_or_nan([torch.eye(4), other], unbiased=True).isnan().tolist() == [[True, True], [True, False]]
+
+
 @pytest.mark.parametrize("unbiased", [False, True])
 @pytest.mark.parametrize("widths", [(7, 4), (60, 90)])
 def test_it_is_the_kernels_hsic_whichever_product_is_smaller(widths, unbiased):

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from lightning_ssl_geometry.functional.info_nce.forms import InfoNCEForm
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
-from lightning_ssl_geometry.functional.info_nce.similarity import LpDistance
+from lightning_ssl_geometry.functional.info_nce.similarity import Dot, LpDistance, SquaredDistance
+from lightning_ssl_geometry.functional.info_nce.tiles import _exp_
 from lightning_ssl_geometry.functional.info_nce.upper_bound import (
     hardest_negative,
     info_nce_entropy,
@@ -242,6 +243,26 @@ def test_one_temperature_for_all_dimensions_is_the_scalar(similarity):
         assert_same_loss_and_gradient(loss, info_nce(z1, z2, **settings), (z1, z2))
 
 
+@pytest.mark.parametrize("similarity", [Dot(), SquaredDistance()])
+def test_the_spread_is_between_equal_and_opposite_unit_vectors(similarity):
+    u = F.normalize(torch.randn(9, 4, dtype=torch.float64), dim=1)
+    spread = similarity.pairwise(u, u) - similarity.pairwise(u, -u)
+    torch.testing.assert_close(spread, torch.full((9,), similarity.spread, dtype=torch.float64))
+
+
+def test_a_distance_without_a_norm_is_the_squared_one():
+    a, b = torch.randn(2, 9, 4, dtype=torch.float64)
+    torch.testing.assert_close(LpDistance().pairwise(a, b), SquaredDistance().pairwise(a, b))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_exponentials_are_0_or_no_subnormal_numbers(dtype):
+    largest = math.log(torch.finfo(dtype).max)
+    found = _exp_(torch.linspace(-1.2 * largest, 0, 1001, dtype=dtype))
+    assert (found[found > 0] >= torch.finfo(dtype).tiny).all()
+    assert (found[-600:] > 0).all()
+
+
 def test_there_is_no_second_derivative():
     z1, z2 = views(4, 3)
     (gradient,) = torch.autograd.grad(info_nce(z1, z2, normalize=False), z1, create_graph=True)
@@ -353,6 +374,17 @@ def test_a_zero_vector_counts_as_orthogonal_to_all(dtype, temperature):
     with_zero[2, 4] = 1  # what no other row has
     orthogonal = info_nce(with_zero, F.pad(z2, (0, 1)), temperature)
     torch.testing.assert_close(loss, orthogonal)
+
+
+def test_rows_of_up_to_a_hundred_millionth_are_0():
+    z1, z2 = (F.normalize(torch.randn(5, 3, dtype=torch.float64), dim=1) for _ in range(2))
+    torch.testing.assert_close(info_nce(1.5e-8 * z1, 1.5e-8 * z2), info_nce(z1, z2))
+    torch.testing.assert_close(info_nce(0.99e-8 * z1, 0.99e-8 * z2), info_nce(0 * z1, 0 * z2))
+
+
+def test_the_loss_of_a_sample_without_negatives_is_0_and_not_minus_0():
+    z = torch.randn(1, 3)
+    assert not any(info_nce(z, other).signbit() for other in (z, -z))
 
 
 def test_all_zero_is_all_equal():
@@ -471,6 +503,8 @@ def test_of_a_norm_and_its_power_the_one_that_is_not_given_is_that_of_the_square
     form = InfoNCEForm(similarity="distance")
     assert form.but(power=False).similarity == LpDistance(p=2.0, power=False)
     assert form.but(p=3.0).similarity == LpDistance(p=3.0, power=True)
+    for switches in ({"p": 2}, {"p": 2.0, "power": True}, {"power": True}):
+        assert InfoNCEForm().but(**switches).similarity == Dot()
 
 
 @pytest.mark.parametrize("scale", [1.0, 100.0, 1000.0])

@@ -6,7 +6,11 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.functional import equivariance_error, invariance_error, rescale
-from lightning_ssl_geometry.functional.groups.equivariance import equivariance_sums
+from lightning_ssl_geometry.functional.groups.equivariance import (
+    EquivarianceSettings,
+    equivariance_sums,
+    group_elements,
+)
 from lightning_ssl_geometry.nn.equivariant.layers import GroupBatchNorm, GroupConv2d, LiftingConv2d
 
 SCALES = (1.0, 1.33, 1.66)
@@ -230,12 +234,36 @@ def test_a_group_axis_of_one_is_none():
     assert torch.equal(error(once, x), error(network, x))
 
 
+def test_one_orientation_may_have_scales():
+    scales = nn.Sequential(plain(), nn.Unflatten(1, (2, 2)))
+    x = images(8)
+    torch.testing.assert_close(error(scales, x, group_shape=(2, 1)), error(scales[0], x))
+
+
 def test_the_unit_does_not_matter_and_zeros_are_not_finite():
     network, x = plain(), images(8)
     scaled = nn.Sequential(network, nn.Hardtanh(-1e9, 1e9))
     scaled.forward = lambda x: -7 * network(x)
     torch.testing.assert_close(error(scaled, x), error(network, x))
     assert error(nn.Threshold(1e9, 0.0), x).isnan().all()
+
+
+def test_settings_without_values_are_those_of_the_function():
+    network, x = plain(), images(8)
+    for group, settings in (("translation", {}), ("scale", {"scales": SCALES})):
+        found = EquivarianceSettings(group, **settings).sums(network, x)
+        assert torch.equal(found.difference, equivariance_sums(network, x, group, **settings).difference)
+
+
+def test_images_need_no_square_for_translations():
+    x = torch.randn(2, 2, 8, 12, dtype=torch.float64)
+    network = nn.Conv2d(2, 3, 2, stride=2).double()
+    assert torch.equal(error(network, x, "translation"), error(network, x, "translation", stride=2))
+
+
+def test_shifts_are_by_one_pixel_unless_said():
+    by_one = ((1, 0), (-1, 0), (0, 1), (0, -1))
+    assert group_elements("translation") == EquivarianceSettings("translation").elements() == by_one
 
 
 def test_sums_add_over_samples():
@@ -294,6 +322,27 @@ def test_every_layer_has_its_own_stride():
     assert all(torch.equal(said[name], value) for name, value in found.items())
 
 
+def test_a_networks_own_stride_is_that_of_its_output_if_none_is_said():
+    network, x = translation_network("circular"), images(16)
+    settings = {"circular": True, "layers": ["0", "2"]}
+    layers, output = (
+        equivariance_error(network, x, "translation", **settings),
+        error(network, x, "translation", stride=4),
+    )
+    network.stride = 2
+    own = equivariance_error(network, x, "translation", **settings)
+    assert all(torch.equal(own[name], value) for name, value in layers.items())
+    assert torch.equal(error(network, x, "translation", stride=4), output)
+    assert not torch.allclose(error(network, x, "translation"), output)
+
+
+@pytest.mark.parametrize(("distance", "count"), [(1e-6, 1), (0.5e-6, 5), (0.2e-6, 9)])
+def test_a_position_counts_if_less_than_a_millionth_of_it_comes_from_outside(distance, count):
+    # The image shrinks by that part of its half width, 1.5 positions. So much is missing at an edge, twice in a corner.
+    sums = equivariance_sums(nn.Identity(), torch.ones(1, 1, 3, 3).double(), "scale", scales=(1.0, 1 + distance))
+    assert sums.reference.item() == pytest.approx(count, rel=1e-4)
+
+
 # --- invariance
 
 
@@ -329,7 +378,10 @@ ARGUMENTS = [
     ({"group_shape": (1, 6)}, "1 orientation or a multiple of 4, for quarter turns, but got 6"),
     ({"group": "scale", "scales": (1.0,)}, r"`scales` > 0, at least 2, ascending, but got \(1.0,\)"),
     ({"group": "scale", "scales": (2.0, 1.0)}, "`scales` > 0, at least 2, ascending"),
+    ({"group": "scale", "scales": (1.0, 1.0, 2.0)}, "`scales` > 0, at least 2, ascending"),
     ({"group": "scale", "scales": (0.0, 1.0)}, "`scales` > 0, at least 2, ascending"),
+    ({"group": "scale", "scales": (1.0, float("inf"))}, "`scales` > 0, at least 2, ascending"),
+    ({"group_shape": (1, 2)}, "1 orientation or a multiple of 4, for quarter turns, but got 2"),
     ({"group": "scale", "scales": SCALES, "group_shape": (2, 1)}, "`scales` with S = 2 values, but got"),
     ({"layers": []}, r"`layers` to be different names of submodules, at least one, but got \[\]"),
     ({"layers": ["0", "0"]}, "`layers` to be different names"),

@@ -109,6 +109,8 @@ def test_a_product_moves_along_each_axis():
         (SCALE, 7, r"Expected `base_size` in \[1, 6\], but got 7"),
         (SCALE, 0, r"Expected `base_size` in \[1, 6\], but got 0"),
         (SCALE, 6, "Expected `base_size` of at most 5, but got 6"),
+        (FiberGroup((1, 3), (True, False)), 3, "at most 2, but got 3"),
+        (FiberGroup((3, 5), (False, False)), 13, "at most 12, but got 13"),
         (GRID, 57, "at most 56, but got 57"),
         (GRID, 64, "at most 56, but got 64"),
     ],
@@ -116,6 +118,14 @@ def test_a_product_moves_along_each_axis():
 def test_a_base_space_that_cannot_move_is_refused(group, size, message):
     with pytest.raises(ValueError, match=message):
         base_spaces(group, size)
+
+
+def test_of_boxes_of_one_size_the_most_cubic_is_taken():
+    assert base_spaces(GRID, 4)[0].tolist() == [0, 1, 8, 9]
+
+
+def test_one_of_two_scales_can_be_moved_to_the_other():
+    assert base_spaces(FiberGroup((2,), (False,))).tolist() == [[0], [1]]
 
 
 def test_distances_by_steps_and_the_shorter_way_round():

@@ -104,6 +104,12 @@ def test_rectangles_are_resized_about_their_centre():
     close(rescale(x, 0.5)[..., 3:9, 5:15], expected)
 
 
+@pytest.mark.parametrize("fill", [1.0, 0.5, -2.0])
+def test_a_fill_is_a_shift_before_and_after(fill):
+    x = images(2, 3, 7, 7)
+    close(rescale(x, 0.6, fill=fill), rescale(x - fill, 0.6) + fill)
+
+
 def test_a_constant_stays_inside_and_fill_is_around():
     n, size, c = 40, 11, 0.7
     fill = torch.tensor([0.0, -2.0])

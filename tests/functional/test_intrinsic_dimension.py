@@ -106,6 +106,11 @@ def test_corners_of_a_simplex_have_no_finite_dimension():
     assert mle_dimension(torch.eye(9), 5).isinf()
 
 
+def test_twenty_neighbours_are_asked_unless_said():
+    h = torch.randn(30, 4, dtype=torch.float64)
+    assert mle_dimension(h).item() == pytest.approx(slow_mle(h, 20, "inverses"))
+
+
 def test_one_ratio_that_is_left_is_enough_for_a_line():
     # of two ratios, log 2 and log 4, the first is left, with F = 1/2: -log 2 log(1/2) / (log 2)^2 = 1
     distance = torch.tensor([[1.0, 2.0], [1.0, 4.0]])

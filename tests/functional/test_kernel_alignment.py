@@ -35,6 +35,13 @@ def test_two_classes_without_centring_are_cristianinis():
     )
 
 
+def test_of_three_classes_other_pairs_have_minus_a_half():
+    target = torch.where(LABEL[:, None] == LABEL, 1.0, -0.5).double()
+    kernel = gram()
+    expected = (kernel * target).sum() / (kernel.norm() * target.norm())
+    torch.testing.assert_close(kernel_target_alignment(kernel, LABEL, center=False), expected)
+
+
 def test_centred_it_is_the_cosine_of_centred_kernels():
     kernel, centre = gram(), torch.eye(9, dtype=torch.float64) - 1 / 9
     a, b = centre @ kernel @ centre, centre @ same(LABEL) @ centre
@@ -98,6 +105,28 @@ BAD = [
 def test_what_does_not_fit(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def ring():
+    """51 points on a ring: 1 for the five neighbours on each side, -1 for the next five."""
+    step = (torch.arange(51)[:, None] - torch.arange(51)).remainder(51)
+    step = torch.minimum(step, 51 - step)
+    return ((step > 0) & (step <= 5)).double() - ((step > 5) & (step <= 10)).double()
+
+
+def test_a_kernel_in_float64_varies_from_1e_12_of_its_norm_on():
+    label = torch.arange(51) % 3
+    for share, nan in ((0.9e-12, True), (1.5e-12, False)):
+        kernel = 1 + share * 51 / 1020**0.5 * ring()  # |S|^2 = 1020, and |1|^2 = 51^2
+        assert kernel_target_alignment(kernel, label).isnan() == nan
+
+
+def test_a_kernel_whose_variation_is_exactly_the_rounding_bound_is_not_aligned():
+    # 10 + S, where each of 51 rows of S has ten times 1 and ten times -1: |S|^2 = 1020, |10 + S|^2 = 256 * 1020. The
+    # bound for bfloat16 is 8 eps = 1 / 16.
+    s, label = ring(), torch.arange(51) % 3
+    assert kernel_target_alignment((10 + s).bfloat16(), label).isnan()
+    assert kernel_target_alignment((9.9375 + s).bfloat16(), label).isfinite()
 
 
 def test_the_rounding_of_equal_samples_is_no_alignment():

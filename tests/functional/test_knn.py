@@ -7,6 +7,14 @@ from torch.utils._pytree import tree_leaves
 from lightning_ssl_geometry.functional.knn import knn_leave_one_out, knn_predict
 
 
+def test_rows_shorter_than_torchs_bound_count_less():
+    # `normalize` divides by 1e-12 at least: the first row has the cosine 1, or a half, with the query
+    query, other = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([0.9, 0.19**0.5]).double()
+    for length, nearest in ((1.2e-12, 0), (0.5e-12, 1)):
+        bank = torch.stack([length * query[0], other])
+        assert knn_predict(query, bank, torch.tensor([0, 1]), 2, k=1).item() == nearest
+
+
 @pytest.mark.parametrize("chunk_size", [1, 7, 1000])
 def test_it_agrees_with_scikit_learn(chunk_size):
     bank, h, label = torch.randn(200, 5), torch.randn(40, 5), torch.randint(4, (200,))
@@ -27,6 +35,15 @@ class Largest(TorchDispatchMode):
             if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in given:
                 self.numbers = max(self.numbers, x.untyped_storage().nbytes() // 4)
         return result
+
+
+def test_twenty_rows_vote_unless_said():
+    # ten equal rows of each class are a tie, which class 0 wins; the next row would decide for class 1
+    bank = torch.cat([torch.tensor([[2.0, 0.0]]).repeat(20, 1), torch.tensor([[1.0, 0.01]])])
+    label = torch.cat([torch.arange(20) % 2, torch.tensor([1])])
+    assert [knn_predict(bank[:1], bank, label, 3, **k).item() for k in ({}, {"k": 20}, {"k": 21})] == [0, 0, 1]
+    h, label = torch.cat([bank[:1], bank]), torch.cat([torch.tensor([2]), label])
+    assert [knn_leave_one_out(h, label, 3, **k)[0].item() for k in ({}, {"k": 20}, {"k": 21})] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("queries", [64, 512])

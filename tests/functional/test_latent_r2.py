@@ -128,6 +128,24 @@ def test_a_direction_that_the_fit_has_hardly_seen_is_not_used(compute):
     assert (compute(wide, z, fit, seen=1e-9) < -10).any()
 
 
+def test_a_direction_whose_variance_over_the_fit_is_at_the_bound_is_used():
+    # 64 of 256 rows are +-1, so +-2 once their variance is 1; of the 64 fitted rows, two are +1 and two -1: 16 / 64
+    h = torch.zeros(256, 1, dtype=torch.float64)
+    h[:32], h[32:64] = 1, -1
+    fit = torch.zeros(256, dtype=torch.bool)
+    fit[[0, 1, 32, 33]], fit[100:160] = True, True
+    for compute in (latent_r2, from_moments):
+        assert compute(h, 3 * h, fit, seen=0.25).item() == pytest.approx(1)
+        assert compute(h, 3 * h, fit, seen=0.2501).item() == pytest.approx(0, abs=1e-9)
+
+
+def test_a_latent_whose_variance_is_at_the_bound_is_constant():
+    # 7 and 1: mean 4, variance 9, mean square 25 = 9 / 0.6^2
+    h, z = torch.randn(20, 2, dtype=torch.float64), torch.tensor([7.0, 1.0]).repeat(10)[:, None]
+    moments = row_moments(h, z)
+    assert [moments_r2(moments, moments, 2, rcond=rcond).isnan().item() for rcond in (0.6, 0.59)] == [True, False]
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_it_is_stable_on_float32_layers_of_random_networks(seed):
     # plain least squares over the same layers goes down to -1e5

@@ -246,9 +246,10 @@ def flat(result):
     return torch.zeros(0, dtype=torch.float64)
 
 
-def called(name, cloud, dtype=torch.float64, factor=1.0):
+def called(name, cloud, dtype=torch.float64, factor=1.0, **settings):
     """The numbers of a result, or a ValueError."""
     made, scaled = arguments(name, cloud)
+    made |= settings
     given = {key: converted(value, dtype, factor if key in scaled else 1.0) for key, value in made.items()}
     positional = [given.pop("counters")] if "counters" in given else []
     torch.default_generator.manual_seed(0)  # as in conftest.py
@@ -304,6 +305,21 @@ def test_ordinary_values_are_taken(name):
     assert isinstance(found, torch.Tensor), found
     assert found.isfinite().all()
     assert torch.equal(found, called(name, Cloud(14, 3, "plain", 0)))
+
+
+def defaults(function):
+    """The numbers among the defaults of a function's arguments."""
+    found = {key: each.default for key, each in inspect.signature(function).parameters.items()}
+    return {key: value for key, value in found.items() if type(value) in (int, float)}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_a_file_share_their_defaults(name):
+    file, own = inspect.getmodule(FUNCTIONS[name]), defaults(FUNCTIONS[name])
+    for other in map(defaults, filter(inspect.isfunction, (getattr(file, each) for each in file.__all__))):
+        assert {key: other[key] for key in own.keys() & other} == {key: own[key] for key in own.keys() & other}
+    said = {key: value for key, value in own.items() if f"{name}.{key}" not in WHOLE}
+    assert torch.equal(called(name, Cloud(14, 3, "plain", 0)), called(name, Cloud(14, 3, "plain", 0), **said))
 
 
 def first(found):

@@ -49,6 +49,28 @@ def test_an_eigenvalue_counts_if_it_is_above_the_floor():
     assert below == pytest.approx(13 / 4 ** (12 / 13))
 
 
+@pytest.mark.parametrize(("step", "seen"), [(2.0**-23, False), (2.0**-22, True)])
+def test_means_count_as_different_from_the_rounding_of_the_rows_on(step, seen):
+    # Entries of about 1 in float32: |H| = 16 for 2 * 8 rows of 16. The floor is 2^-23 / 16^0.5 * 16 = 4 steps of 2^-23.
+    # The means differ by 8^0.5 steps of 2^-23 in each of two directions, and in the first perhaps by twice that.
+    h = torch.ones(2, 8, 16)
+    h[:, :, 0] += step * torch.tensor([1.0, -1.0]).repeat(4)
+    h[:, :, 1] += (2.0**-23 if seen else 0) * torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(2)
+    if seen:
+        assert lidar(h).item() == pytest.approx(1, abs=1e-5)
+    else:
+        with pytest.raises(ValueError, match="but all means are equal"):
+            lidar(h)
+
+
+def test_a_variance_of_d_eps_of_the_largest_is_rounding():
+    # delta^-1 makes the second of two directions count, in which views do not differ: unless it is 2 eps of the first
+    within = torch.diag(torch.tensor([1e12, 0.0]))
+    for second, rank in ((2.0**-51, 1.0), (2.0**-51 * (1 + 2.0**-10), 1.6)):
+        between = torch.diag(torch.tensor([1.0, second], dtype=torch.float64))
+        assert scatter_lidar(between, within, eps=1e-15).item() == pytest.approx(rank, abs=0.01 if rank == 1 else 0.1)
+
+
 def test_without_delta_it_is_invariant_under_every_linear_map_and_with_it_under_rotation():
     h = views(4, 200)
     turn = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64)).Q

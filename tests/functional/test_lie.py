@@ -6,7 +6,13 @@ import torch
 from torch.autograd import gradcheck
 from torchmetrics.functional import r2_score
 
-from lightning_ssl_geometry.functional.groups.lie import _terms, lie_action, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.groups.lie import (
+    _lack_of_fit,
+    _terms,
+    lie_action,
+    lie_generator,
+    lie_strength,
+)
 from lightning_ssl_geometry.functional.spectrum import numerical_rank
 from lightning_ssl_geometry.functional.tangent import null_space_fraction
 
@@ -60,6 +66,7 @@ def test_the_action_is_a_group_with_the_generator_as_its_derivative():
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1e-3, 0.5, 1.0, 3.9])
 def test_the_series_ends_with_the_first_term_that_rounding_hides(size, eps):
     assert _terms(size, eps) == next(k for k in count(1) if size**k / factorial(k) <= eps)
+    assert _terms(eps, eps) == 1
 
 
 def test_the_action_is_differentiable():
@@ -170,6 +177,67 @@ def test_the_strength_of_a_stretch_is_the_logarithm_of_its_factor():
     first, found = (lie_strength(torch.eye(1), h, h * strength.exp()[:, None], order=order) for order in ORDERS)
     close(first, strength.expm1())
     close(found, strength)
+
+
+def slow_strength(g, h1, h2, iterations):
+    """Gauss-Newton steps for one pair: shorter by half after a step that is rejected, and longer again after others."""
+    strength, damping, y = 0.0, 1.0, h1
+    for _ in range(iterations):
+        slope, limit = g @ y, 4 / torch.linalg.matrix_norm(g, 2)
+        step = damping * ((h2 - y) @ slope / (slope @ slope)).clamp(-limit, limit)
+        tried = torch.linalg.matrix_exp((strength + step) * g) @ h1
+        if (h2 - tried).norm() < (h2 - y).norm():
+            strength, damping, y = strength + step, min(2 * damping, 1.0), tried
+        else:
+            damping = damping / 2
+    return strength
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 5, 8])
+def test_the_steps_are_those_of_the_slow_loop(iterations):
+    g, (h1, h2) = skew(3, norm=3.0) + 0.5 * torch.randn(3, 3).double(), torch.randn(2, 20, 3, dtype=torch.float64)
+    expected = [float(slow_strength(g, a, b, iterations)) for a, b in zip(h1, h2, strict=True)]
+    found = lie_strength(g, h1, h2, order="exponential", iterations=iterations)
+    close(found, torch.tensor(expected, dtype=torch.float64), atol=1e-7)
+
+
+def test_the_ridge_is_a_thousandth_unless_said():
+    _, h1, h2, strength = planted(noise=0.1)
+    found = [lie_generator(h1, h2, strength, **ridge) for ridge in ({}, {"ridge": 1e-3}, {"ridge": 2e-3})]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_a_search_has_100_iterations_unless_said(monkeypatch):
+    asked = []
+    refined = lambda generator, *_, max_iterations: asked.append(max_iterations) or generator  # noqa: E731
+    monkeypatch.setattr("lightning_ssl_geometry.functional.groups.lie._refined", refined)
+    lie_generator(*planted()[1:], order="exponential")
+    assert asked == [100]
+
+
+def test_a_step_that_lowers_the_error_by_less_than_rounding_is_not_taken():
+    turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    h2 = torch.tensor([[2.0, 1e-17]], dtype=torch.float64)  # at 1 from (1, 0), before a turn by 1e-17 and after it
+    assert lie_strength(turn, torch.tensor([[1.0, 0.0]]), h2, order="exponential") == 0
+
+
+def test_there_are_twenty_steps_unless_said():
+    g, (h1, h2) = skew(3, norm=3.0), torch.randn(2, 20, 3, dtype=torch.float64)
+    found = [lie_strength(g, h1, h2, order="exponential", iterations=count) for count in (20, 21)]
+    assert torch.equal(lie_strength(g, h1, h2, order="exponential"), found[0])
+    assert not torch.equal(*found)  # what is far from a fit is found slowly
+
+
+def test_the_lack_of_fit_of_no_motion_is_1():
+    g, h1, h2, strength = planted(noise=0.1)
+    parts = {"h1": h1, "h2": h2, "strength": strength}
+    for scale in (1.0, 100.0):
+        scaled = {**parts, "h1": scale * h1, "h2": scale * h2}
+        assert _lack_of_fit(0 * g, **scaled, penalty=torch.tensor(3.0)).item() == pytest.approx(1)
+    # a penalty adds its multiple of |G|^2, over the squared length of the motion
+    plain, with_penalty = (_lack_of_fit(g, **parts, penalty=torch.tensor(each)) for each in (0.0, 3.0))
+    close(with_penalty - plain, 3 * g.square().sum() / (h2 - h1).square().sum())
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -54,12 +54,24 @@ def test_constant_outputs_have_no_correlation():
         assert mean_correlation(torch.full((N, 3), value), latent) == 0
 
 
+def test_an_output_that_varies_by_less_than_a_millionth_is_constant():
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(5)[:, None]
+    assert mean_correlation(1 + 0.5e-6 * signs, signs) == 0
+    assert mean_correlation(1 + 2e-6 * signs, signs).item() == pytest.approx(1, rel=1e-3)
+
+
 def test_correlations_are_numpys():
     z, latent = pair(3, 2)
     expected = np.abs(np.corrcoef(z.numpy(), latent.numpy(), rowvar=False)[:3, 3:])
     found = moments_correlation(row_moments(z, latent), 3)
     torch.testing.assert_close(found, torch.from_numpy(expected))
     assert (found <= 1).all()
+
+
+def test_rounding_takes_no_correlation_above_1():
+    for seed in range(5):
+        latent = torch.randn(30, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        assert (moments_correlation(row_moments(latent, -3 * latent), 4) <= 1).all()
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,71 @@ def test_a_direction_of_the_means_that_may_be_rounding_is_not_divided_by(size, s
     assert found == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize(("steps", "nan"), [(1, True), (3, False)])
+def test_means_of_rows_that_differ_by_rounding_are_equal(steps, nan):
+    # Rows of four entries of about 1: eps^2 |h|^2 = 4 eps^2. Two means at +-k eps differ if 2 k^2 eps^2 > 2 * 4 eps^2.
+    h = torch.ones(32, 4)
+    h[:, 0] += steps * 2.0**-23 * torch.tensor([1.0, -1.0]).repeat(16)
+    assert neural_collapse(h, torch.arange(32) % 2).equinorm.isnan() == nan
+
+
+def test_a_direction_of_the_means_at_the_rounding_bound_is_not_divided_by():
+    # The means (+-3, +-1) have the singular values 6 and 2, and 2^2 = C * rounding. The scatter is along the second.
+    count, mean = torch.ones(4), torch.tensor([[3.0, 1.0], [-3.0, 1.0], [3.0, -1.0], [-3.0, -1.0]])
+    outer = mean.T @ mean + torch.diag(torch.tensor([0.0, 1.0]))
+    found = [moments_neural_collapse(count, mean, outer, rounding=each).within_class.item() for each in (1.0, 0.99)]
+    assert found == [0, pytest.approx(1 / 4 / 4)]  # Sigma_W / sigma^2
+
+
+def test_a_mean_at_the_rounding_bound_has_no_direction():
+    mean = torch.tensor([[2.0], [-1.0], [-1.0]])  # squared lengths 4, 1 and 1
+    found = [moments_neural_collapse(torch.ones(3), mean, mean.T @ mean, rounding=each) for each in (1.0, 0.99)]
+    assert [each.equiangularity.isnan().item() for each in found] == [True, False]
+    assert not any(each.equinorm.isnan() for each in found)
+
+
+def test_means_at_the_rounding_bound_are_equal():
+    count, total = torch.ones(2), torch.tensor([[1.0], [-1.0]])  # |m|^2 summed: 2 = C * rounding
+    assert all(value.isnan() for value in moments_neural_collapse(count, total, torch.tensor([[2.0]]), rounding=1.0))
+    found = moments_neural_collapse(count, total, torch.tensor([[2.0]]), rounding=0.999)
+    assert found.equinorm == 0
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**20])
+@pytest.mark.parametrize("n", [8, 8192])
+@pytest.mark.parametrize(("share", "nan"), [(0.8, True), (1.2, False)])
+def test_means_of_sums_count_from_the_rounding_of_the_sums_on(scale, n, share, nan):
+    # (C + D + 2 N^0.5) eps is the relative error of sums over N rows of C = 2 classes in D = 1
+    count = torch.tensor([n / 2, n / 2], dtype=torch.float64)
+    step = round(share * (3 + 2 * n**0.5)) * 2.0**-52
+    mean = scale * (1 + step * torch.tensor([[1.0], [-1.0]], dtype=torch.float64))
+    outer = (count[:, None] * mean.square()).sum()[None, None]
+    assert moments_neural_collapse(count, count[:, None] * mean, outer).equinorm.isnan() == nan
+
+
+@pytest.mark.parametrize(("steps", "seen"), [(300, False), (301, True)])
+def test_a_direction_at_the_rounding_of_an_svd_is_not_divided_by(steps, seen):
+    # Means (+-3, +-b) in D = 100 have the singular values 6 and 2 b, and D eps * 6 = 2 * 300 eps. A large class at the
+    # origin makes the rest of the rounding smaller.
+    mean = torch.zeros(5, 100, dtype=torch.float64)
+    mean[:4, :2] = torch.tensor([[3.0, 1.0], [-3.0, 1.0], [3.0, -1.0], [-3.0, -1.0]])
+    mean[:, 1] *= steps * 2.0**-52
+    count = torch.tensor([1.0, 1.0, 1.0, 1.0, 1e8], dtype=torch.float64)
+    outer = mean.T @ (mean * count[:, None])
+    outer[1, 1] += 1  # all scatter is along the second
+    found = moments_neural_collapse(count, mean * count[:, None], outer).within_class.item()
+    assert found == pytest.approx(1e-8 / (2 * mean[0, 1].item()) ** 2 if seen else 0.0, rel=1e-6)
+
+
+def test_a_scatter_at_the_rounding_of_the_sums_is_0():
+    # N = 4 and D = 1: (1 + 2 * 4^0.5) eps * 8 / 4 = 10 eps; the scatter is (8 - (4 - 10 eps)^2 / 2) / 4 = 10 eps
+    eps = 2.0**-52
+    count, total = torch.tensor([2.0, 2.0]), torch.tensor([[4 - 10 * eps], [0.0]], dtype=torch.float64)
+    for outer, is_0 in ((8.0, True), (8 + 8 * eps, False)):
+        outer = torch.tensor([[outer]], dtype=torch.float64)
+        assert (moments_neural_collapse(count, total, outer).within_class == 0) == is_0
+
+
 def test_float32_and_half_are_computed_in_float64():
     h, label = labelled()
     for dtype in (torch.float32, torch.bfloat16):

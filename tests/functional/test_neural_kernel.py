@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from lightning_ssl_geometry.functional import kernel_flow, neural_kernel, neural_kernel_trace
+from lightning_ssl_geometry.functional.neural_kernel import chunking, gram, jacobian
 from lightning_ssl_geometry.functional.neural_kernel.chunking import KernelWork
 from lightning_ssl_geometry.functional.neural_kernel.gram import add_products, mirror
 from lightning_ssl_geometry.functional.neural_kernel.layers import Factors, forward_pass
@@ -85,6 +87,10 @@ NETWORKS = {  # name -> network, shape of x, how many of its parameters need the
     "norms": (normalised, VECTORS, 0),
     "convolutions": (convolutions, IMAGES, 0),
     "one convolution": (lambda: nn.Sequential(nn.Conv1d(3, 4, 3, bias=False), nn.Tanh(), nn.Flatten()), (6, 3, 7), 0),
+    "one channel": (lambda: nn.Sequential(nn.Conv1d(3, 1, 3), nn.Flatten()), (6, 3, 7), 0),
+    "frozen convolution": (
+        lambda: Function(lambda f, x: f.a(torch.tanh(f.b(x)).flatten(1)), a=nn.Linear(12, 2), b=nn.Conv1d(3, 4, 3)),
+        (4, 3, 5), 0),
     "volume": (lambda: nn.Sequential(nn.Conv3d(1, 3, 2), nn.Flatten(), nn.Linear(24, 2)), (4, 1, 3, 3, 3), 0),
     "sequence": (lambda: nn.Sequential(nn.Linear(3, 4), nn.LayerNorm((4, 4)), nn.Flatten()), (4, 4, 3), 0),
     "called twice": (using(lambda f, x: f.a(f.b(torch.tanh(f.b(x))))), VECTORS, 0),
@@ -102,6 +108,9 @@ NETWORKS = {  # name -> network, shape of x, how many of its parameters need the
     "row by row": (lambda: Function(lambda f, x: torch.stack([f.a(row) for row in x]), a=nn.Linear(1, 1)), (1, 1), 2),
     "overwritten": (using(overwriting), VECTORS, None),
     "unused": (using(lambda f, x: f.a(x)), VECTORS, 0),
+    "without effect": (using(lambda f, x: (f.b(x), f.a(x))[1]), VECTORS, 0),
+    "dead": (using(lambda f, x: f.a(torch.relu(f.b(x) - 1e3))), VECTORS, 0),
+    "norm at each position": (lambda: nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Flatten()), (4, 5, 3), 0),
     "checkpointed": (using(lambda f, x: f.a(checkpoint(f.b, x, use_reentrant=False))), VECTORS, None),
 }  # fmt: skip
 
@@ -115,7 +124,7 @@ def build(name):
         if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.normal_(norm.running_mean)
             nn.init.uniform_(norm.running_var, 0.5, 2)
-    if name == "frozen weight":
+    if name.startswith("frozen"):
         network.b.weight.requires_grad_(False)
     return network, torch.randn(shape, dtype=torch.float64), rest
 
@@ -166,6 +175,38 @@ def test_the_memory_asked_for_does_not_change_the_kernel(name, by_layer):
         torch.testing.assert_close(neural_kernel_trace(network, x, memory=memory[1], by_layer=by_layer), trace)
 
 
+def test_a_layer_that_mostly_sees_one_sample_at_each_time_is_not_by_sample():
+    # time is the first axis, as long as there are samples; a gate lets sample i through at time i, others to a third
+    network = using(lambda f, x: f.a((torch.tanh(f.b(x.transpose(0, 1))) * x.transpose(0, 1)[..., :1]).sum(0)))()
+    x = torch.randn(2, 2, 5, dtype=torch.float64)
+    x[..., 0] = torch.tensor([[1.0, 0.3], [0.3, 1.0]])
+    parameters = dict(network.double().named_parameters())
+    work = KernelWork(network, x, parameters, 2**30, by_layer=True, vectorize=True)
+    assert work.rest == {"b.weight", "b.bias"}
+    torch.testing.assert_close(neural_kernel(network, x), slow_kernel(network, x))
+
+
+class Opaque(torch.autograd.Function):
+    """A layer that autograd does not see."""
+
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        return layer(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient @ ctx.layer.weight, None
+
+
+def test_an_operation_that_hides_what_it_does_may_use_any_parameter():
+    network = using(lambda f, x: f.a(Opaque.apply(f.a(x.requires_grad_()).tile(2)[:, :5], f.b)))()
+    work = KernelWork(
+        network, torch.randn(9, 5), dict(network.named_parameters()), 2**30, by_layer=True, vectorize=False
+    )
+    assert {"b.weight", "b.bias"} <= work.rest
+
+
 def seldom_outside(f, x):
     y = f.b(x)
     if (x > 10).any():  # for such samples only, the weight of `b` is used outside of `b`
@@ -210,6 +251,117 @@ def test_the_sizes_from_which_the_memory_is_estimated():
     assert (sizes.passed, sizes.widest, sizes.patches, sizes.row) == (7 + 3, 7, 8, 8 + 1)
 
 
+def work_of(network, n, memory=2**30, by_layer=True, dtype=torch.float32):
+    x = torch.ones(n, network[0].in_features, dtype=dtype)
+    return KernelWork(network.to(dtype), x, dict(network.named_parameters()), memory, by_layer=by_layer, vectorize=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_bytes_are_those_of_the_kernel_and_of_the_larger_way(dtype):
+    # The sizes are saved 13, passed 10, widest 7, patches 8 and row 9 (see the test before): one sample takes
+    # 2 * 13 + 8 numbers, and 10 + 7 + 2 * 9 for each direction. Two parts of the samples are held, or all samples once.
+    network, size = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3)), dtype.itemsize
+    work = work_of(network, 9, dtype=dtype)
+    assert work.needed(3, False) == ((9 * 3) ** 2 + 2 * (34 + 3 * 35)) * size
+    assert work.needed(3, False, 4) == ((9 * 3) ** 2 + 8 * (34 + 3 * 35)) * size
+    assert work.needed(3, False, 9) == ((9 * 3) ** 2 + 9 * (34 + 3 * 35)) * size
+    assert work.needed(3, True) == (9**2 + 2 * (34 + 35)) * size
+    assert work.needed(3, True, 4, at_once=2) == (9**2 + 8 * (34 + 2 * 35)) * size
+    # The Jacobian: three times its columns, at most 256 at a time, and 24 times the largest parameter.
+    rest = work_of(network, 9, by_layer=False, dtype=dtype)
+    assert rest.sizes == type(rest.sizes)(13, 0, 0, patches=0, row=0)
+    assert rest.needed(3, False) == ((9 * 3) ** 2 + 3 * 9 * 3 * 66) * size  # 35 + 7 + 21 + 3 parameters
+    assert rest.needed(3, True) == (9**2 + 3 * 9 * 66) * size
+    assert work_of(network, 1, by_layer=False, dtype=dtype).needed(1, False) == (1 + 24 * 35) * size
+    wide = work_of(nn.Sequential(nn.Linear(5, 70, bias=False)), 50, by_layer=False, dtype=dtype)
+    assert wide.needed(1, False) == (50**2 + 3 * 50 * 256) * size
+    # Nothing is left to the Jacobian here: autograd saves 1 number and 1 more, and all other sizes are 1, but for 2 of
+    # a row.
+    assert work_of(nn.Sequential(nn.Linear(1, 1, bias=False)), 1, dtype=dtype).needed(1, False) == (1 + 11) * size
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_samples_and_directions_are_halved_until_they_fit(folded):
+    network = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 6))
+    halves = [(9, 6), (9, 3), (9, 2), (9, 1), (5, 1), (3, 1), (2, 1), (1, 1)] if folded else None
+    halves = halves or [(9, 6), (5, 6), (3, 6), (2, 6), (1, 6)]
+    needed = [work_of(network, 9).needed(6, folded, samples, at_once=at_once) for samples, at_once in halves]
+    for k, (plan, least) in enumerate(zip(halves, needed, strict=True)):
+        if least < min([*needed[:k], 10**9]):
+            assert work_of(network, 9, memory=least)._plan(6, folded) == plan
+    with pytest.raises(ValueError, match=f"Expected `memory` >= {needed[-1]} bytes"):
+        work_of(network, 9, memory=needed[-1] - 1)._plan(6, folded)
+
+
+def test_what_is_left_of_the_memory_goes_to_the_products(monkeypatch):
+    rooms, network = [], nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+    for name in ("add_products", "add_jacobian_products"):
+        monkeypatch.setattr(chunking, name, lambda *_, room, **__: rooms.append(room))
+    work = work_of(network, 9, memory=10**6)
+    work.kernel(None, folded=False)
+    rows = 2 * 9 * 3 * 9  # of the weights' gradients, which are among what is needed
+    assert rooms == [(10**6 - work.needed(3, False, 9)) // 4 + rows] * 2 + [10**6 // 4 - (9 * 3) ** 2]
+
+
+@pytest.mark.parametrize(
+    ("folded", "room", "expected"),
+    [  # 3 (N Q, columns) at a time: first fewer directions, if they are summed, and then fewer of the 66 columns
+        (True, 3 * 9 * 66 * 3, [(3, 66)]),
+        (True, 3 * 9 * 66 * 2, [(2, 66), (1, 66)]),
+        (True, 3 * 9 * 66 * 2 - 1, [(1, 66)] * 3),
+        (True, 3 * 9 * 33, [(1, 33)] * 6),
+        (False, 3 * 9 * 3 * 33, [(3, 33)] * 2),
+        (False, 3 * 9 * 3 * 33 - 1, [(3, 32), (3, 32), (3, 2)]),
+        (False, 1, [(3, 1)] * 66),
+    ],
+)
+def test_as_much_of_the_jacobian_at_a_time_as_there_is_room_for(monkeypatch, folded, room, expected):
+    network, x, found = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3)), torch.ones(9, 5), []
+
+    def part(_, parameters, columns, directions, **kept):
+        assert (kept["room"], kept["saved"]) == (room // 3, 0)
+        assert all(0 <= start < stop <= parameters[name].numel() for name, start, stop in columns)
+        found.append((len(directions), sum(stop - start for _, start, stop in columns)))
+        return torch.ones(9, *found[-1])
+
+    monkeypatch.setattr(jacobian, "_jacobian", part)
+    kernel = torch.zeros(*[9 if folded else 27] * 2)
+    jacobian.add_jacobian_products(kernel, network, dict(network.named_parameters()), x, torch.eye(3), room)
+    assert found == expected
+    assert torch.equal(kernel.tril(), torch.full_like(kernel, 66 * (3 if folded else 1)).tril())
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [  # a sample takes 8 numbers for each of 35 parameters and 3 directions, and 4 of what autograd saves
+        (9 * 892, [(9, 3)]),
+        (2 * 892, [(2, 3)] * 4 + [(1, 3)]),
+        (2 * 892 - 1, [(1, 3)] * 9),
+        (2 * 280, [(1, 2), (1, 1)] * 9),  # of one sample, fewer directions
+        (2 * 280 - 1, [(1, 1)] * 27),
+        (1, [(1, 1)] * 27),
+    ],
+)
+def test_as_many_samples_and_then_directions_as_there_is_room_for(monkeypatch, room, expected):
+    network, x, found = nn.Linear(5, 7), torch.randn(9, 5), []
+    whole = jacobian._together
+    monkeypatch.setattr(
+        jacobian, "_together", lambda *parts: found.append(tuple(map(len, parts[-2:]))) or whole(*parts)
+    )
+    arguments = (network, {"weight": network.weight}, [("weight", 0, 35)], x, torch.eye(7)[:3])
+    rows = jacobian._jacobian(*arguments, room=room, saved=13, vectorize=True)
+    assert found == expected
+    torch.testing.assert_close(rows, torch.einsum("kl,ni->nkli", torch.eye(7)[:3], x).flatten(2))
+    assert torch.equal(jacobian._jacobian(*arguments, room=room, saved=13, vectorize=False), rows)
+    assert found == expected
+
+
+def test_a_network_whose_outputs_are_0_has_a_kernel():
+    layer, x = nn.Linear(2, 1, bias=False), torch.randn(3, 2)
+    nn.init.zeros_(layer.weight)
+    torch.testing.assert_close(neural_kernel_trace(layer, x), x @ x.T)
+
+
 def least(function, network, x, by_layer):
     with pytest.raises(ValueError, match="Expected `memory` >= ") as error:
         function(network, x, memory=1, by_layer=by_layer)
@@ -241,6 +393,90 @@ def test_all_ways_to_a_product_agree(sizes, room):
     add_products(folded, left.folded(), right.folded(), room)
     blocks = (rows[0] @ rows[1].T).view(10, 3, 6, 3)
     torch.testing.assert_close(folded, blocks.diagonal(dim1=1, dim2=3).sum(-1))
+
+
+WAYS = {"weights": "_add_by_weights", "places": "_add_by_places", "sums": "_add_by_sums"}
+
+
+def factors_of(n, m, t, s, q, inner, out):
+    """Factors of one group, for n samples with t positions, and m samples with s positions."""
+    return [
+        Factors(torch.ones(rows, 1, places, inner), torch.ones(rows, q, 1, places, out))
+        for rows, places in ((n, t), (m, s))
+    ]
+
+
+class Multiplications(TorchDispatchMode):
+    """Their number."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        if "mm" in name or name == "mul_":
+            self.count += found.numel() * (args[-1].shape[-2] if "mm" in name else 1)
+        return found
+
+
+def multiplications(way, n, m, t, s, q, inner, out):
+    left, right = factors_of(n, m, t, s, q, inner, out)
+    with Multiplications() as counter:
+        getattr(gram, WAYS[way])(torch.zeros(n * q, m * q), left, right, 0, 10**6)
+    return counter.count
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """A function that returns the way to a product, and the rows or samples at a time, without the product."""
+    calls = []
+    for way, name in WAYS.items():
+        monkeypatch.setattr(
+            gram, name, partial(lambda way, *args, **rows: calls.append((way, [*args, *rows.values()][-1])), way)
+        )
+
+    def of(room, *sizes):
+        calls.clear()
+        add_products(torch.zeros(0), *factors_of(*sizes), room)
+        return calls[-1]
+
+    return of
+
+
+def test_a_product_takes_the_way_of_the_fewest_multiplications(request):
+    drawn = [[2, 5, 2, 1, 4, 2, 6], [1, 5, 2, 2, 2, 2, 1], [1, 2, 1, 2, 5, 1, 1], [5, 4, 3, 3, 2, 2, 3]]
+    counts = [{way: multiplications(way, *sizes) for way in WAYS} for sizes in drawn]
+    chosen = request.getfixturevalue("chosen")  # only now, since it takes the ways' place
+    found = [chosen(10**9, *sizes)[0] for sizes in drawn]
+    assert found == [min(count, key=count.get) for count in counts]
+    assert set(found) == set(WAYS)
+
+
+def test_a_way_is_open_from_the_room_on_that_one_sample_takes(chosen):
+    # places: inner products of T inputs with M S inputs, and of Q T gradients with M Q S gradients
+    n, m, t, s, q = 8, 3, 2, 5, 4
+    sizes, least = (n, m, t, s, q, 50, 3), t * m * s + q * t * m * q * s
+    assert [chosen(room, *sizes)[0] for room in (least - 1, least)] == ["weights", "places"]
+    # sums: inner products of T inputs with M S inputs, and what fits the cache
+    n, m, t, s, q = 8, 3, 2, 50, 2
+    sizes, least = (n, m, t, s, q, 50, 30), t * m * s + gram._CACHED
+    assert chosen(10**9, *sizes)[0] == "sums"
+    assert [chosen(room, *sizes)[0] == "sums" for room in (least - 1, least)] == [False, True]
+
+
+def test_as_many_rows_or_samples_at_a_time_as_there_is_room_for(chosen):
+    # weights: for each row of the weight and each of (N + M) Q gradients, I numbers, and T or S of the factor g
+    for t, s in ((7, 3), (3, 7)):
+        sizes = (4, 6, t, s, 2, 5, 1)
+        one = (4 + 6) * 2 * (5 + 7)
+        for room, rows in ((0, 1), (2 * one - 1, 1), (2 * one, 2), (9 * one, 9)):
+            assert chosen(room, *sizes) == ("weights", rows)
+    # places: as in the test before, and no more than an eighth of the samples
+    sizes, one = (80, 3, 1, 1, 4, 50, 3), 3 + 4 * 3 * 4
+    assert [chosen(room, *sizes) for room in (one, 3 * one - 1, 3 * one, 99 * one)] == [
+        ("places", count) for count in (1, 2, 3, 10)
+    ]
+    assert chosen(99 * one, 7, *sizes[1:]) == ("places", 1)
 
 
 def test_it_is_symmetric_positive_and_grows_with_what_trains():
@@ -403,6 +639,9 @@ BAD = {
         lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout()), torch.ones(2, 5)),
     "to map each sample by itself and without chance": (
         lambda: Function(batch_mean, a=nn.Linear(5, 2)), torch.arange(10.0).view(2, 5)),
+    "to map each sample by itself and without chance, but the output of the first differs by": (
+        lambda: Function(lambda f, x: torch.cat([f.a(x), batch_mean(f, x)], 1), a=nn.Linear(5, 2)),
+        torch.arange(10.0).view(2, 5)),
     "without chance, but the output of the first differs": (
         lambda: Function(lambda f, x: f.a(x + torch.rand_like(x)), a=nn.Linear(5, 2)), torch.ones(1, 5)),
     "Expected `network` to return \\(N, D\\) for N = 2 samples, but got \\(2, 2, 3\\)": (

@@ -91,6 +91,24 @@ def test_it_turns_with_the_samples():
     torch.testing.assert_close(infinite_width_kernel(3 * x), 9 * infinite_width_kernel(x))
 
 
+@pytest.mark.parametrize(("cosine", "taken"), [(0.99, True), (1.0, False)])
+def test_centers_are_orthogonal_up_to_half_of_the_digits(cosine, taken):
+    center = torch.tensor([[1.0, 0.0], [cosine * 2.0**-26, 1.0]], dtype=torch.float64)  # eps^0.5 = 2^-26
+    call = lambda: clustered_flow(GRADIENT.double(), LABEL, center)  # noqa: E731
+    if taken:
+        assert call().isfinite().all()
+    else:
+        with pytest.raises(ValueError, match="`center` with orthogonal rows"):
+            call()
+
+
+def test_one_cluster_moves_by_its_mean_gradient():
+    gradient = torch.randn(5, 3, dtype=torch.float64)
+    center = torch.tensor([[0.0, 2.0], [1.0, 0.0]], dtype=torch.float64)
+    expected = -4 / 2 * gradient.mean(0).expand(5, 3)  # |xi|^2 / 2
+    torch.testing.assert_close(clustered_flow(gradient, torch.zeros(5, dtype=torch.int64), center), expected)
+
+
 @pytest.mark.parametrize("activation", [None, nn.Tanh()])
 def test_tight_clusters_move_as_one_and_apart(activation):
     f, (x, label, center) = network(activation=activation), clusters(0.0)
@@ -143,6 +161,7 @@ BAD = [
     (lambda: clustered_flow(GRADIENT, LABEL[:2], CENTER), r"`label` of shape \(n,\), n = 3, but got \(2,\)"),
     (lambda: clustered_flow(GRADIENT, LABEL, CENTER, torch.ones(3, 2)), r"`rate` of shape \(N, d\), .* \(3, 2\)"),
     (lambda: clustered_flow(GRADIENT, 2 * LABEL, CENTER), "`label` from 0 to 1, but got 0 to 2"),
+    (lambda: clustered_flow(GRADIENT, LABEL - 1, CENTER), "`label` from 0 to 1, but got -1 to 0"),
     (lambda: clustered_flow(GRADIENT, LABEL, torch.tensor([[1.0, 0.0], [1.0, 1.0]])),
      "`center` with orthogonal rows, .* got 2 in D = 2 dimensions with cosines of up to 0.7"),
     (lambda: clustered_flow(GRADIENT, LABEL, torch.tensor([[-3.0], [-1.0], [1.0], [3.0]])),  # on a line, as in Fig. 5

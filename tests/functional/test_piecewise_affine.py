@@ -123,6 +123,7 @@ def test_a_breakpoint_belongs_to_the_side_below_it():
 
 def test_a_clamp_has_two_sides():
     h = torch.tensor([[-2.0, 0.5, 2.0]])
+    assert linear_regions(nn.Hardtanh(), torch.tensor([[-1.5], [0.5], [1.5]])).tolist() == [0, 1, 2]
     assert activation_pattern(nn.Hardtanh(), h).tolist() == [[False, True, True, False, False, True]]
     for bounds, expected in (({"min": 0.0}, [[0, 1, 1]]), ({"max": 1.0}, [[0, 0, 1]]), ({"min": 0, "max": 1}, None)):
         found = activation_pattern(Call(lambda x, bounds=bounds: x.clamp(**bounds)), h).int().tolist()
@@ -420,3 +421,14 @@ def test_bad_displacements():
         local_unexplained_variance(delta, weight, 2)
     with pytest.raises(ValueError, match=r"`mode` to be one of .*, but got 'half'"):
         local_unexplained_variance(delta, weight, 0.1, mode="half")
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (8, 2)])
+def test_a_singular_value_counts_from_the_rounding_of_the_longer_side_on(shape):
+    weight = torch.zeros(1, *shape, dtype=F64)
+    weight[0, 0, 0] = 1
+    ranks = []
+    for steps in (4, 16):  # of eps, where max(D, P) = 8
+        weight[0, 1, 1] = steps * 2.0**-52
+        ranks += unexplained_squares(torch.ones(1, shape[0]), weight, [None])[1].flatten().tolist()
+    assert ranks == [1, 2]

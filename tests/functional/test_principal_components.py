@@ -48,3 +48,9 @@ def test_wrong_arguments_are_errors():
         principal_components(torch.randn(3, 3), 0)
     with pytest.raises(ValueError, match="`h`"):
         principal_components(torch.randn(3))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_shares_do_not_depend_on_the_unit_of_length_where_squares_leave_float64(scale):
+    h = torch.randn(9, 3, dtype=torch.float64)
+    torch.testing.assert_close(principal_components(scale * h)[1], principal_components(h)[1])

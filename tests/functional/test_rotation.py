@@ -82,11 +82,21 @@ def test_rotation_rank_is_bounded_and_repeats():
     assert rotation_rank(one_hot(), 90, 50) == first
 
 
+def test_the_rank_is_that_of_500_angles_up_to_the_largest():
+    image, generator, again = one_hot(), *(torch.Generator().manual_seed(1) for _ in range(2))
+    found = rotation_rank(image, 7.0, generator=generator)
+    angle = 7.0 * torch.rand(500, generator=again)
+    assert torch.equal(generator.get_state(), again.get_state())
+    assert found == covariance_rank(rotate(image.expand(500, -1, -1, -1), angle).flatten(1))
+
+
 def test_a_deviation_of_sixteen_times_the_rounding_error_counts_as_0():
-    # rows (1, d) and (1, -d): the deviation is d, and the root mean square norm is 1
-    sizes = torch.tensor([15.5, 16.5], dtype=torch.float64) * torch.finfo(torch.float64).eps
-    found = [covariance_rank(torch.tensor([[1.0, size], [1.0, -size]], dtype=torch.float64)).item() for size in sizes]
-    assert found == [0, 1]
+    # rows (1, d) and (1, -d), each twice: the deviation is d, and the root mean square norm is 1
+    found = []
+    for steps in (15.5, 16, 16.5):
+        size = steps * 2.0**-52
+        found.append(covariance_rank(torch.tensor([[1.0, size], [1.0, -size]] * 2, dtype=torch.float64)).item())
+    assert found == [0, 0, 1]
 
 
 def test_covariance_rank():

@@ -18,6 +18,11 @@ def test_rounding_of_float32_spreads_over_the_singular_values_and_of_float64_gro
     assert rounding_floor(h.double()).item() == pytest.approx(100 * 2**-52 * h.double().norm().item(), rel=1e-9, abs=0)
 
 
+def test_one_row_or_column_has_the_rounding_of_its_norm():
+    for shape in ((1, 4), (4, 1)):
+        assert rounding_floor(torch.ones(shape)).item() == 2**-23 * 2
+
+
 def test_no_rows_have_no_rounding():
     assert rounding_floor(torch.ones(0, 4)) == 0
 

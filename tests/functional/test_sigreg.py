@@ -105,6 +105,13 @@ def test_rotation_changes_what_the_directions_are_and_little_else():
     )
 
 
+def test_there_are_256_directions_unless_said():
+    h = torch.randn(9, 3, dtype=torch.float64)
+    found = [sigreg(h, *count, generator=slices()) for count in ((), (256,), (257,))]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
 def test_gradients():
     x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda h: sigreg(h, 5, standardize=True, generator=slices()), x)
@@ -120,7 +127,9 @@ def test_gradients():
             lambda: sigreg(torch.ones(4, 2), standardize=True),
             "`h` with rows that vary, to standardise them, but all are equal",
         ),
+        (lambda: sigreg(torch.ones(1, 2), standardize=True), "`h` with rows that vary"),
         (lambda: epps_pulley(torch.tensor(1.0)), r"`x` of shape \(N, ...\), but got \(\)"),
+        (lambda: epps_pulley(torch.ones(0)), r"`x` of shape \(N, ...\) with N >= 1, but got \(0,\)"),
         (lambda: epps_pulley(torch.ones(9), t_max=0), "`t_max` > 0, but got 0"),
         (lambda: epps_pulley(torch.ones(9), t_max=math.nan), "`t_max` > 0, but got nan"),
         (lambda: epps_pulley(torch.ones(9), num_points=2), "`num_points` >= 3, but got 2"),

@@ -80,6 +80,26 @@ def test_effective_rank_is_rankmes_sum():
     assert abs(other - effective_rank(torch.from_numpy(h)).item()) > 0.1
 
 
+def test_a_sum_that_reaches_the_fraction_exactly_is_enough():
+    assert singular_values_rank(torch.ones(4), 0.5, mode="cumulative") == 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_zeros_do_not_count_even_where_sums_are_rounded(seed):
+    sigma = (
+        torch.rand(9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).sort(descending=True).values
+    )
+    padded = torch.cat([sigma, torch.zeros(3, dtype=torch.float64)])
+    assert singular_values_rank(padded, 1.0, mode="cumulative") <= 9
+
+
+def test_a_singular_value_at_the_rounding_floor_is_0():
+    # the floor of a 2 x 2 matrix of float64 is 2 eps = 2^-51 of its norm
+    for second, is_0 in ((2.0**-51, True), (2.0**-51 * (1 + 2.0**-52), False)):
+        found = log_singular_values(torch.diag(torch.tensor([1.0, second], dtype=torch.float64)))
+        assert found.isinf().tolist() == [False, is_0]
+
+
 def test_centring_takes_the_mean_direction_away():
     h = torch.randn(1000, 5) + 100 * torch.eye(5)[0]
     assert effective_rank(h) < 1.5

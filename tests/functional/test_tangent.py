@@ -42,6 +42,27 @@ def test_rotating_both_or_scaling_changes_nothing():
     assert unexplained_variance(delta @ q.T, weight) != expected
 
 
+def test_the_null_space_begins_below_a_hundredth_of_the_largest_singular_value():
+    for second, fraction in ((0.011, 0.0), (0.009, 0.5)):
+        weight = torch.diag(torch.tensor([1.0, second]))
+        assert null_space_fraction(torch.eye(2), weight).item() == pytest.approx(fraction)
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (8, 2)])
+def test_the_column_space_begins_at_the_rounding_of_the_longer_side(shape):
+    weight, ranks = torch.zeros(shape, dtype=torch.float64), []
+    for steps in (4, 16):  # of eps, where max(D, P) = 8
+        weight[0, 0], weight[1, 1] = 1.0, steps * 2.0**-52
+        ranks.append(column_space(weight).shape[1])
+    assert ranks == [1, 2]
+
+
+@pytest.mark.parametrize("total", [0.0, torch.inf, torch.nan])
+def test_moments_without_a_finite_sum_are_refused(total):
+    with pytest.raises(ValueError, match=f"finite and not all 0, but got a sum of squares of {total:g}"):
+        share_outside(torch.diag(torch.tensor([total, 0.0])), torch.eye(2)[:, :1])
+
+
 @pytest.mark.parametrize("width", [1, 5, 11, 12, 20])
 def test_isotropic_directions_give_one_minus_rank_over_dimension(width):
     found = unexplained_variance(gaussian(200_000, D), gaussian(D, width, seed=1))

@@ -58,6 +58,23 @@ def test_the_mean_counts_only_if_it_is_not_subtracted(function):
 
 
 @pytest.mark.parametrize("function", [*RANKS, leading_share])
+@pytest.mark.parametrize("scale", [1e-100, 1e100])
+def test_the_unit_of_length_does_not_matter_where_squares_of_squares_leave_float64(function, scale):
+    h = with_spectrum(2.0, 1.0, 0.5)
+    assert function(scale * h).item() == pytest.approx(function(h).item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("function", [*RANKS, leading_share])
+def test_a_singular_value_at_the_rounding_floor_is_0(function):
+    # squares whose sum is 2^18: the floor of a 16 x 16 matrix of bfloat16 is 2^-7 / 4 of its norm, so exactly 1
+    lengths = [1, 1, 2, 26, 53, 81, 89, 91, 112, 121, 142, 144, 157, 164, 234, 248]
+    assert sum(length**2 for length in lengths) == 2**18
+    h = torch.diag(torch.tensor(lengths, dtype=torch.bfloat16))
+    longer = torch.diag(torch.tensor([0, 0, *lengths[2:]], dtype=torch.float64))
+    assert function(h, center=False) == function(longer, center=False)
+
+
+@pytest.mark.parametrize("function", [*RANKS, leading_share])
 def test_order_in_bounds(function):
     h = torch.randn(7, 20)
     ranks = [rank(h).item() for rank in RANKS]

@@ -13,6 +13,7 @@ from lightning_ssl_geometry.functional import (
     tangential_gradient,
     variational_loss,
 )
+from lightning_ssl_geometry.functional.variational.form import Form
 
 FORMS = [
     {},
@@ -216,6 +217,35 @@ def test_lemma_a_2(clusters, copies):
         assert second_variation(z, h, **lemma) > 0
     z = centers.repeat_interleave(copies, 0)
     assert second_variation(z, z, 100.0) < 0  # a tau far above it
+
+
+def test_points_and_directions_on_the_sphere_up_to_a_tolerance(monkeypatch):
+    monkeypatch.setattr("lightning_ssl_geometry.functional.variational.second_variation._UNIT", 2.0**-10)
+    z, h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.tensor([[0.0, 1.0], [1.0, 0.0]]).double()
+
+    def taken(z, h):
+        try:
+            return second_variation(z, h, on_sphere=True).isfinite().item()
+        except ValueError:
+            return False
+
+    assert [taken((1 + step * 2.0**-10) * z, h) for step in (0.99, 1.0)] == [True, False]
+    # the radial part is compared with the largest entry, or with 1 if that is larger
+    for size in (0.25, 1.0, 64.0):
+        assert [taken(z, size * h + step * max(size, 1) * 2.0**-10 * z) for step in (1.0, 1.01)] == [True, False]
+
+
+def test_a_direction_with_a_radial_part_in_one_row_is_refused():
+    z, h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.5, 1.0], [1.0, 0.0]])
+    with pytest.raises(ValueError, match=r"tangent to the sphere, but got a radial part of 0\.5"):
+        second_variation(z, h, on_sphere=True)
+
+
+def test_a_form_has_the_temperature_of_the_functions():
+    z1, z2 = cloud(9)
+    t = (z1 - z2).square().sum(-1) / 2
+    torch.testing.assert_close(Form().similarity(t), (-t / 0.1).exp())
+    assert variational_loss(z1, z2) == variational_loss(z1, z2, Form().temperature)
 
 
 def test_moving_all_points_alike_has_no_curvature():

@@ -91,7 +91,7 @@ def test_the_layers_for_which_it_pays():
     assert all(pays(128, 128, 3, k, [33, 33], [33, 33]) for k in widths)
     assert not pays(128, 128, 3, 3, [33, 33], [33, 33])  # as many functions as pixels
     assert not pays(64, 128, 3, 7, [400, 400], [400, 400])  # matrices of 400 x 400 with 7 numbers a row
-    assert not pays(64, 128, 3, 7, [5, 5], [0, 0])
+    assert not any(pays(64, 128, 3, 7, [5, 5], empty) for empty in ([0, 0], [5, 0], [0, 5]))
 
 
 @pytest.mark.parametrize("out_size", [[8, 0], [0, 8], [0, 0], [-1, 8], [8, -1]])
