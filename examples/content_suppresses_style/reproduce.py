@@ -283,10 +283,12 @@ def by_arm(rows: list[Row]):
         h, z = (
             np.array([r.value for r in rows if (r.arm, r.quantity) == (arm, LATENTS[f"style in {x}"])]) for x in "hz"
         )
-        std = z.std(ddof=min(1, len(z) - 1))
-        text, color = f"{z.mean():.2f} ± {std:.2f}", "orange" if space == "box" else "blue"
+        std = z.std(ddof=1) if len(z) > 1 else np.nan
+        text, color = over_seeds(z, ".2f"), "orange" if space == "box" else "blue"
         groups.setdefault(f"{space}, {contrast}", []).append(Dot(label, z.mean(), std, text, color, before=h.mean()))
-    caption = Caption(title="Style in z", notes=("Rings: in h. Mean and standard deviation over seeds.",))
+    seeds = len({row.seed for row in rows})
+    of_seeds = "Mean and standard deviation over seeds." if seeds > 1 else "One seed."
+    caption = Caption(title="Style in z", notes=(f"Rings: in h. {of_seeds}",))
     return dots(list(groups.items()), xlabel="adjusted R² of the style", caption=caption)
 
 
