@@ -75,6 +75,15 @@ def test_views_that_are_none(tmp_path, capsys, views):
     assert "error: data.init_args.views: " in capsys.readouterr().err
 
 
+def test_a_wrong_key_is_named_with_its_section_without_a_command_too(tmp_path, capsys):
+    config = put(yaml.safe_load(SMOKE.read_text()), "trainer.class_path", "lightning.pytorch.Trainer")
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        lightning_cli(["--config", str(tmp_path / "x.yaml"), *QUIET], run=False)
+    assert "error: trainer.class_path: Expected a key of `ssl-geometry`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["fit", "validate", "test"])
 def test_a_projector_that_does_not_fit_its_backbone(tmp_path, capsys, command):
     line = said(capsys, tmp_path, "--model.init_args.projector.init_args.in_dim", "63", command=command)
