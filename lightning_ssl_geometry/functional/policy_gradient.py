@@ -60,13 +60,13 @@ def exact_channel_loss(
     >>> f"{exact_channel_loss(z, torch.zeros(2, 3), beta=1.0):.4f}"  # log((e + 1) / 2) - 1
     '-0.3799'
     """
+    embeddings("N, K, P" if inverse is None else "U, P", z=z)
     shaped("N, K", log_policy=log_policy)
     n, k = log_policy.shape
     if inverse is None:
         shaped("N, K, P", {"N": n, "K": k}, z=z)
         z, inverse = z.flatten(0, 1), torch.arange(n * k, device=z.device).view(n, k)
     shaped("N, K", {"N": n, "K": k}, inverse=inverse)
-    embeddings("U, P", z=z)
     inside("(0, inf)", beta=beta)
     at_least(1, block_size=block_size)
     with torch.autocast(z.device.type, enabled=False):
