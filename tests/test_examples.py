@@ -1,6 +1,7 @@
 """Every YAML under examples/ is run, or at least takes a step on made-up data of the right shape."""
 
 import importlib.util
+import math
 import sys
 from pathlib import Path
 
@@ -166,13 +167,33 @@ def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, 
     assert (output / "learned" / "comparison.html").stat().st_size > 10_000
 
 
-def test_only_the_score_function_points_along_the_gradient_where_training_ends():
-    recipe = script("trainable_augmentation_channel", "estimators")
-    found = {row.estimator: row for row in recipe.measured(5.0, 2.3, 0, images=8, repeats=60)}
-    assert (found["ExactInformation"].cosine, found["ExactInformation"].length) == pytest.approx((1, 1))
-    assert found["ScoreFunction"].cosine > 0.9
-    assert found["ScoreFunction"].length == pytest.approx(1, abs=0.25)
-    assert max(found[name].cosine for name in ("AllPairs", "DistinctPairs")) < 0.5
+def test_only_the_score_function_points_along_the_gradient_where_training_ends(tmp_path, capsys, make):
+    recipe = script("trainable_augmentation_channel")
+    make(recipe, "estimators", "--size", "smoke", "--output", str(tmp_path))
+    output = tmp_path / "smoke" / "estimators"
+    found = pd.read_csv(output / "estimators.csv").query("entropy == 1.8").set_index(["estimator", "beta"])
+    assert (found.loc["ExactInformation", ["cosine", "length", "noise"]] - [1, 1, 0]).abs().max().max() < 1e-3
+    assert (found.loc["ScoreFunction", ["cosine", "length"]] - 1).abs().max().max() < 0.1
+    assert found.loc[["AllPairs", "DistinctPairs"], "cosine"].abs().max() < 0.4
+    assert found.loc[["AllPairs", "DistinctPairs"], "length"].max() < 0.4
+    assert "| 0.5 | ScoreFunction | " in capsys.readouterr().out
+    assert len(list(output.glob("*.png"))) == 2
+
+
+def test_a_policy_alone_is_trained_with_each_estimator_by_one_command(tmp_path, monkeypatch, capsys, make):
+    recipe = script("trainable_augmentation_channel")
+    policies = sys.modules["policies"]
+    monkeypatch.setattr(policies, "ENTROPY_WEIGHTS", {5.0: 0.02})
+    monkeypatch.setattr(policies, "ESTIMATORS", {"ExactInformation": None, "ScoreFunction": None})
+    for _ in range(2):  # nothing runs again
+        make(recipe, "policy", "--size", "smoke", "--output", str(tmp_path), "--jobs", "2")
+    assert capsys.readouterr().out.count(": done") == 5
+    found = pd.read_csv(tmp_path / "smoke" / "policy" / "policy.csv").set_index(["network", "estimator"])
+    assert len(found) == 5
+    oracle = found.loc["oracle's crops", "none"]
+    assert oracle["nonempty_mass"] > 0.99
+    assert oracle["entropy"] == pytest.approx(math.log(4), abs=1e-3)  # 2 x 2 crops of 6 x 6 pixels in a cell of 8 x 8
+    assert found["cell"].between(0, 1).all()
 
 
 def test_the_loss_rewards_style_on_the_box_and_not_on_the_sphere():

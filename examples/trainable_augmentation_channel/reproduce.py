@@ -5,7 +5,8 @@
 `FOLDER` has MNIST/raw as torchvision lays it out; `--size smoke` needs none. `table1`: ours and SimCLR on the grid, and
 Figs. 3, 7 and 8; `as_printed`: the same with the paper's policy network, beta and lambda; `table2`: MNIST as it is;
 `lambda`: several weights of the entropy; `plane`: Fig. 6, embeddings on a circle; `exact`: Eq. 2 without
-Jensen's inequality. The smoke size has table1 and lambda alone; the paper's size is as printed by itself. Runs that
+Jensen's inequality; `estimators`: how well the estimators of phase 2 follow the exact gradient; `policy`: the policy
+alone, trained with each of them on a fixed encoder. The smoke size has no as_printed, table2, plane and exact; the paper's size is as printed by itself. Runs that
 have finished are not repeated, so an interrupted command can be started again. The seeds are 0 to 2, at the paper's
 size 0 to 3, at the smoke size 0. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run,
 its report.html.
@@ -22,10 +23,17 @@ from lightning_ssl_geometry.report import comparison_figures, read_run, write_co
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+import estimators  # noqa: E402
+import policies  # noqa: E402
 from recipe import Fit, command, each, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 MODEL = "--model.init_args."
-SIZES = {"smoke": ("table1", "lambda"), "paper": ("table1", "table2", "lambda", "plane", "exact")}  # laptop: all
+ALONE = {"estimators": estimators.main, "policy": policies.main}  # no runs of the whole method
+SIZES = {"smoke": ("table1", "lambda", *ALONE), "paper": ("table1", "table2", "lambda", "plane", "exact")}  # laptop: all
+NUMBERS = {  # of ALONE
+    "smoke": {"repeats": 50, "encoder_epochs": 1, "epochs": 1, "images": 300, "test_images": 100},
+    "laptop": {"repeats": 400, "encoder_epochs": 5, "epochs": 12, "images": 4000, "test_images": 2000},
+}
 SEEDS = {"smoke": [0], "laptop": [0, 1, 2], "paper": [0, 1, 2, 3]}
 LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2)
 # Figure of the paper -> name of the comparison's figure.
@@ -127,7 +135,7 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
 
 
 def main() -> None:
-    what = ("table1", "as_printed", "table2", "lambda", "plane", "exact")
+    what = ("table1", "as_printed", "table2", "lambda", "plane", "exact", *ALONE)
     arguments = parser(__doc__, "runs/augmentation_channel", what=what)
     arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
     arguments.set_defaults(seeds=None)
@@ -135,6 +143,10 @@ def main() -> None:
     if options.what not in (known := SIZES.get(options.size, (options.what,))):
         arguments.error(f"Expected one of {', '.join(known)} for --size {options.size}, but got {options.what}.")
     options.seeds = options.seeds or SEEDS[options.size]
+    if options.what in ALONE:
+        vars(options).update(NUMBERS[options.size])
+        ALONE[options.what](options)
+        return
     runs = grid(options, dict(settings(options.what, options.size)), fit)
     rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed)]
     write(rows, output(options) / "results.csv", ".4f")

@@ -4,13 +4,13 @@ __all__ = ["AllPairs", "Channel", "DistinctPairs", "ExactInformation", "PolicyGr
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, integer
 from lightning_ssl_geometry.functional.augmentation_channel import augmentation_channel_loss, draw_members
 from lightning_ssl_geometry.functional.policy_gradient import exact_channel_loss, score_function_loss
 
@@ -58,7 +58,20 @@ class PolicyGradient(nn.Module, ABC):
     """Base class of estimators: a scalar whose gradient with respect to the policy descends minus the information.
 
     Every rank takes part. The scalar belongs to the global batch.
+
+    Attributes:
+        least_draws: The smallest m that the estimator can use.
+        needs_jensen: Whether it can only estimate the gradient with Jensen's inequality.
     """
+
+    least_draws: ClassVar[int] = 2
+    needs_jensen: ClassVar[bool] = False
+
+    def check(self, draws: int, jensen: bool) -> None:
+        """Raise a ValueError if the estimator cannot use m = `draws`, or `jensen`."""
+        integer(self.least_draws, draws=draws)
+        if self.needs_jensen and not jensen:
+            raise ValueError(f"Expected `jensen` = True beside {type(self).__name__}, but got False.")
 
     @abstractmethod
     def forward(self, channel: Channel, log_policy: Tensor, uniform: Tensor) -> Tensor:
@@ -107,9 +120,11 @@ class ScoreFunction(PolicyGradient):
     The bias falls with N m, at any entropy. Needs m >= 3 draws, and Jensen's inequality. The paper draws uniformly.
     """
 
+    least_draws = 3
+    needs_jensen = True
+
     def forward(self, channel: Channel, log_policy: Tensor, uniform: Tensor) -> Tensor:
-        if not channel.jensen:
-            raise ValueError("Expected `jensen` = True beside ScoreFunction, but got False.")
+        self.check(uniform.shape[1], channel.jensen)
         member = draw_members(log_policy.detach().exp(), uniform)
         z, drawn = distributed.gather(channel.drawn(member)), distributed.gather(log_policy.gather(1, member))
         return score_function_loss(z, drawn, channel.beta)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import inside, integer, positive
+from lightning_ssl_geometry.checks import inside, positive
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.augmentation_channel import draw_members, policy_entropy
 from lightning_ssl_geometry.losses import AugmentationChannelLoss, DistinctPairs, PolicyGradient
@@ -61,7 +61,8 @@ class CRLTACModule(AlternatingModule):
         projector: g, maps (M, D) to (M, P). The method normalises the output.
         family: The K augmentations T.
         policy: Maps images (N, C, H, W) to finite logits (N, K). None: P(T | X) stays uniform, as in SimCLR.
-        draws: m >= 2, the number of augmentations drawn for an image in each phase. The paper uses 8.
+        draws: m >= 2, the number of augmentations drawn for an image in each phase. The paper uses 8. `ScoreFunction`
+            needs 3.
         beta: Inverse temperature > 0, which multiplies the cosine. The paper uses 0.5, and 1 for plain MNIST.
         entropy_weight: lambda >= 0. The paper uses 0.0025. Below 0.0001, its policies often collapsed.
         jensen: Whether to apply Jensen's inequality to the numerator of Eq. 2, as in the paper's experiments.
@@ -115,7 +116,8 @@ class CRLTACModule(AlternatingModule):
         seed: int = 0,
         **settings: Unpack[SSLSettings],
     ) -> None:
-        integer(2, draws=draws)
+        policy_gradient = policy_gradient or DistinctPairs()
+        policy_gradient.check(draws, jensen)
         inside("[0, inf)", entropy_weight=entropy_weight)
         clips = {"grad_clip_h": grad_clip_h, "grad_clip_pi": grad_clip_pi}
         positive(**{name: clip for name, clip in clips.items() if clip is not None})
@@ -127,7 +129,7 @@ class CRLTACModule(AlternatingModule):
         self.family, self.policy = family, policy
         self.draws, self.entropy_weight, self.seed = draws, entropy_weight, seed
         self.loss = AugmentationChannelLoss(beta, jensen)
-        self.policy_gradient = policy_gradient or DistinctPairs()
+        self.policy_gradient = policy_gradient
         self.policy_optimizer = policy_optimizer or type(self).default_optimizer
         self.policy_lr_scheduler = policy_lr_scheduler
         self.grad_clip_h, self.grad_clip_pi = grad_clip_h, grad_clip_pi

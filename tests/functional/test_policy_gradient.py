@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from lightning_ssl_geometry.functional import (
     augmentation_channel_loss,
     draw_members,
     exact_channel_loss,
+    policy_entropy,
     score_function_loss,
 )
 
@@ -144,6 +146,33 @@ def test_the_score_function_is_right_for_many_images():
     mean, _ = of_draws(lambda drawn, log_p: score_function_loss(drawn, log_p, 2.0), z, logits, 8, 300, True)
     assert cosine(mean, exact) > 0.97
     assert mean.norm() / exact.norm() == pytest.approx(1, abs=0.1)
+
+
+def narrow(k, entropy, images=8):
+    """Logits of random preferences whose softmax has this mean entropy."""
+    generator = torch.Generator().manual_seed(1)
+    normal, low, high = torch.randn(images, k, generator=generator, dtype=torch.float64), 0.0, 50.0
+    for _ in range(50):
+        scale = (low + high) / 2
+        low, high = (scale, high) if policy_entropy(scale * normal).mean() > entropy else (low, scale)
+    return (scale * normal).requires_grad_()
+
+
+@pytest.mark.parametrize("beta", [5.0, 0.5])
+@pytest.mark.parametrize("entropy", [2.3, 1.8])
+def test_where_training_ends_only_draws_of_the_policy_point_along_the_gradient(entropy, beta):
+    """K = 289, m = 8: a cosine above 0.99 and the right length, against cosines of at most 0.05 and a tenth of it."""
+    z, logits = cloud(8, 289, p=8)[0], narrow(289, entropy)
+    exact = gradient(exact_channel_loss(z, logits, beta=beta), logits)
+    score = lambda drawn, log_p: score_function_loss(drawn, log_p, beta)  # noqa: E731
+    mean, _ = of_draws(score, z, logits, 8, 200, on_policy=True)
+    assert cosine(mean, exact) > 0.98
+    assert mean.norm() / exact.norm() == pytest.approx(1, abs=0.1)
+    for itself in (True, False):
+        weighed = partial(augmentation_channel_loss, beta=beta, itself=itself)
+        mean, _ = of_draws(weighed, z, logits, 8, 200, on_policy=False)
+        assert abs(cosine(mean, exact)) < 0.15
+        assert mean.norm() < 0.2 * exact.norm()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """CRL-TAC: SimCLR where the policy is uniform, and both phases on every batch."""
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import lightning as L
@@ -12,9 +13,10 @@ from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, SingleDevice
 from torch import nn
 from torch.nn.functional import normalize
 
+from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.data import ShiftedMNISTDataModule
 from lightning_ssl_geometry.functional import augmentation_channel_loss
-from lightning_ssl_geometry.losses import InfoNCELoss
+from lightning_ssl_geometry.losses import AllPairs, DistinctPairs, ExactInformation, InfoNCELoss, ScoreFunction
 from lightning_ssl_geometry.methods import CRLTACModule
 from lightning_ssl_geometry.nn import ShallowCNN
 from lightning_ssl_geometry.views import CropFamily
@@ -140,6 +142,28 @@ def test_the_policy_phase_moves_the_policy_alone_and_by_its_own_loss(tmp_path):
     optimizers[1].step()
     for name, parameter in slow.named_parameters():
         torch.testing.assert_close(ours.state_dict()[name], parameter.detach(), msg=name)
+
+
+@pytest.mark.parametrize("kind", [AllPairs, DistinctPairs, ExactInformation, ScoreFunction])
+def test_each_estimator_of_the_policys_gradient_moves_the_policy_and_not_the_encoder(kind, tmp_path):
+    """After one step, the encoder is that of the default, whatever moves the policy."""
+    default, other = crl_tac(), crl_tac(policy_gradient=kind())
+    for model in (default, other):
+        fit(model, tmp_path, max_epochs=1, limit_train_batches=1)
+    assert other.state_dict().keys() == default.state_dict().keys()
+    for name, value in other.state_dict().items():
+        same = torch.equal(value, default.state_dict()[name])
+        assert same is (kind is DistinctPairs or not name.startswith("policy")), name
+
+
+def test_the_estimator_is_built_from_yaml_by_its_class_path(tmp_path):
+    config = "examples/trainable_augmentation_channel/smoke.yaml"
+    added = ["--model.init_args.policy_gradient=lightning_ssl_geometry.losses.ExactInformation"]
+    added += ["--model.init_args.policy_gradient.init_args.chunk_size=64"]
+    path = str(Path(__file__).parents[2] / config)
+    model = lightning_cli(["--config", path, *added, f"--trainer.default_root_dir={tmp_path}"], run=False).model
+    assert isinstance(model.policy_gradient, ExactInformation)
+    assert model.policy_gradient.chunk_size == 64
 
 
 class Count(L.Callback):
@@ -362,6 +386,8 @@ def test_a_policy_of_another_size_is_refused():
     [
         ({"draws": 1}, "`draws` to be an integer >= 2, but got 1"),
         ({"draws": 2.5}, "`draws` to be an integer >= 2, but got 2.5"),
+        ({"draws": 2, "policy_gradient": ScoreFunction()}, "`draws` to be an integer >= 3, but got 2"),
+        ({"jensen": False, "policy_gradient": ScoreFunction()}, "`jensen` = True beside ScoreFunction, but got False"),
         ({"beta": 0.0}, "`beta` > 0 and finite, but got 0.0"),
         ({"entropy_weight": -0.1}, "`entropy_weight` >= 0 and finite, but got -0.1"),
         ({"collapse_entropy": -1.0}, "`collapse_entropy` >= 0 and below 2.2 nats.*uniform policy over 9, but got -1.0"),
