@@ -67,7 +67,7 @@ class PolicyGradient(nn.Module, ABC):
     least_draws: ClassVar[int] = 2
     needs_jensen: ClassVar[bool] = False
 
-    def check(self, draws: int, jensen: bool) -> None:
+    def require(self, draws: int, jensen: bool) -> None:
         """Raise a ValueError if the estimator cannot use m = `draws`, or `jensen`."""
         integer(self.least_draws, draws=draws)
         if self.needs_jensen and not jensen:
@@ -124,7 +124,7 @@ class ScoreFunction(PolicyGradient):
     needs_jensen = True
 
     def forward(self, channel: Channel, log_policy: Tensor, uniform: Tensor) -> Tensor:
-        self.check(uniform.shape[1], channel.jensen)
+        self.require(uniform.shape[1], channel.jensen)
         member = draw_members(log_policy.detach().exp(), uniform)
         z, drawn = distributed.gather(channel.drawn(member)), distributed.gather(log_policy.gather(1, member))
         return score_function_loss(z, drawn, channel.beta)

@@ -117,7 +117,7 @@ class CRLTACModule(AlternatingModule):
         **settings: Unpack[SSLSettings],
     ) -> None:
         policy_gradient = policy_gradient or DistinctPairs()
-        policy_gradient.check(draws, jensen)
+        policy_gradient.require(draws, jensen)
         inside("[0, inf)", entropy_weight=entropy_weight)
         clips = {"grad_clip_h": grad_clip_h, "grad_clip_pi": grad_clip_pi}
         positive(**{name: clip for name, clip in clips.items() if clip is not None})
