@@ -48,6 +48,7 @@ FILES = [
     "geometry/val/policy_maps_image.npz",
     "geometry/val/policy_maps_probability.npz",
     "geometry/val/layer_cka.npz",
+    "geometry/val/layer_log_spectrum.npz",
 ]
 
 
