@@ -9,9 +9,12 @@ information of image and embedding (Eq. 2), and the entropy of the policy with a
 Algorithm 1 has two phases for each batch, each with its own optimizer. Phase 1 updates h. It draws m augmentations for
 each image from P(T | X), and minimises :func:`functional.augmentation_channel_loss`. With m = 2 and a uniform policy
 this is SimCLR. Phase 2 updates the policy. The paper draws m augmentations uniformly, and weighs them by P(T | X). The
-argument `policy_gradient` estimates the gradient from them. By default, the weights are normalised over the m draws,
-and a pair has two different draws. Where the policy is concentrated, this does not descend the loss of phase 1:
-:class:`~lightning_ssl_geometry.losses.DistinctPairs` says when, and :mod:`lightning_ssl_geometry.losses` has others.
+argument `policy_gradient` is the estimator of the gradient. By default, it is
+:class:`~lightning_ssl_geometry.losses.DistinctPairs`: the weights are normalised over the m draws, and a pair has two
+different draws. Once the policy is concentrated on few augmentations, this does not descend the loss of phase 1: for
+289 augmentations, m = 8 and 2.3 nats, its expected gradient has a cosine of 0.1 with the exact one.
+:class:`~lightning_ssl_geometry.losses.ScoreFunction` and :class:`~lightning_ssl_geometry.losses.ExactInformation`
+follow the exact gradient. :class:`~lightning_ssl_geometry.losses.AllPairs` is the plainest reading of the paper.
 """
 
 __all__ = ["CRLTACModule"]
