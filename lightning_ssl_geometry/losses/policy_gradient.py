@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import at_least, integer
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.functional.augmentation_channel import augmentation_channel_loss, draw_members
 from lightning_ssl_geometry.functional.policy_gradient import exact_channel_loss, score_function_loss
 
@@ -66,12 +66,6 @@ class PolicyGradient(nn.Module, ABC):
 
     least_draws: ClassVar[int] = 2
     needs_jensen: ClassVar[bool] = False
-
-    def check(self, draws: int, jensen: bool) -> None:
-        """Raise a ValueError if the estimator cannot use m = `draws`, or `jensen`."""
-        integer(self.least_draws, draws=draws)
-        if self.needs_jensen and not jensen:
-            raise ValueError(f"Expected `jensen` = True beside {type(self).__name__}, but got False.")
 
     @abstractmethod
     def forward(self, channel: Channel, log_policy: Tensor, uniform: Tensor) -> Tensor:
@@ -133,7 +127,8 @@ class ScoreFunction(PolicyGradient):
     needs_jensen = True
 
     def forward(self, channel: Channel, log_policy: Tensor, uniform: Tensor) -> Tensor:
-        self.check(uniform.shape[1], channel.jensen)
+        if not channel.jensen:
+            raise ValueError("Expected `jensen` = True beside ScoreFunction, but got False.")
         member = draw_members(log_policy.detach().exp(), uniform)
         z, drawn = distributed.gather(channel.drawn(member)), distributed.gather(log_policy.gather(1, member))
         return score_function_loss(z, drawn, channel.beta)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import inside, positive
+from lightning_ssl_geometry.checks import inside, integer, positive
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.augmentation_channel import draw_members, policy_entropy
 from lightning_ssl_geometry.losses import AugmentationChannelLoss, DistinctPairs, PolicyGradient
@@ -120,7 +120,9 @@ class CRLTACModule(AlternatingModule):
         **settings: Unpack[SSLSettings],
     ) -> None:
         policy_gradient = policy_gradient or DistinctPairs()
-        policy_gradient.check(draws, jensen)
+        integer(policy_gradient.least_draws, draws=draws)
+        if policy_gradient.needs_jensen and not jensen:
+            raise ValueError(f"Expected `jensen` = True beside {type(policy_gradient).__name__}, but got False.")
         inside("[0, inf)", entropy_weight=entropy_weight)
         clips = {"grad_clip_h": grad_clip_h, "grad_clip_pi": grad_clip_pi}
         positive(**{name: clip for name, clip in clips.items() if clip is not None})
