@@ -6,6 +6,7 @@ digit's cell: 9 of them at the laptop's size.
 
 import argparse
 import warnings
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,7 +141,8 @@ def encoder(
 @torch.no_grad()
 def embedded(model: CRLTACModule, data: ShiftedMNISTDataModule, loader, count: int) -> Images:
     """The first images of a loader."""
-    found = list(batches(data, loader))
+    enough = count // data.batch_size + 2  # batches can be a little smaller
+    found = list(batches(data, islice(loader, enough)))
     image, box = (torch.cat([batch[name] for batch in found])[:count] for name in ("image", "box"))
     sample, member, inverse = model.family.distinct(image)
     pairs = zip(sample.split(256), member.split(256), strict=True)

@@ -2,10 +2,10 @@
 
     python examples/trainable_augmentation_channel/reproduce.py policy --root FOLDER --jobs 2
 
-The encoder is trained on the oracle's crops (frozen.py). The policy starts near the uniform one and descends the loss of
-phase 2 with beta and lambda of the recipe, or of the paper. It is a network of convolutions, which sees the content of
-a crop, or the paper's network with linear layers, which sees where in the image the crop is. After training, the exact
-objective J of test images is compared, and a logistic regression reads the digit's cell from Z.
+The encoder is trained on the oracle's crops (frozen.py). The policy starts near the uniform one and descends the loss
+of phase 2, with beta and lambda of the recipe or of the paper. It is a network of convolutions, which sees the content
+of a crop, or the paper's network with linear layers, which sees where in the image the crop is. After training, the
+exact objective J of test images is compared, and a logistic regression reads the digit's cell from Z.
 """
 
 import argparse

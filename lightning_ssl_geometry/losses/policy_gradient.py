@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import at_least, integer
+from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.functional.augmentation_channel import augmentation_channel_loss, draw_members
 from lightning_ssl_geometry.functional.policy_gradient import exact_channel_loss, score_function_loss
 
@@ -67,12 +67,6 @@ class PolicyGradient(nn.Module, ABC):
     least_draws: ClassVar[int] = 2
     needs_jensen: ClassVar[bool] = False
 
-    def require(self, draws: int, jensen: bool) -> None:
-        """Raise a ValueError if the estimator cannot use m = `draws`, or `jensen`."""
-        integer(self.least_draws, draws=draws)
-        if self.needs_jensen and not jensen:
-            raise ValueError(f"Expected `jensen` = True beside {type(self).__name__}, but got False.")
-
     @abstractmethod
     def forward(self, channel: Channel, log_policy: Tensor, uniform: Tensor) -> Tensor:
         """Return a scalar with the gradient.
@@ -96,10 +90,14 @@ class _UniformDraws(PolicyGradient):
 class DistinctPairs(_UniformDraws):
     """Uniform draws, weighed by the policy, in pairs of two different draws (:func:`.augmentation_channel_loss`).
 
-    The weights are P(T | X), normalised over the m draws. Where the policy is nearly uniform, the gradient points along
-    the exact one. It does not where the policy is concentrated on far fewer than K / m augmentations: then most draws
-    of an image are improbable, and their normalised weights compare improbable augmentations with each other. For
-    K = 289 and m = 8, the recipe of CRL-TAC measures the cosine with the exact gradient at five entropies.
+    The weights are P(T | X), normalised over the m draws of an image, and the scalar is Eq. 2 with these weights. Its
+    expected gradient is not that of -I(X; Z), because the draws also stand in the normalisation and in a logarithm. If
+    the policy is concentrated on far fewer than K / m augmentations, most draws of an image are improbable, and their
+    normalised weights compare improbable augmentations with each other.
+
+    For crops of MNIST, K = 289 and m = 8, the expected gradient has a cosine of 0.11 with the exact one at 2.3 nats and
+    of 0.07 at 1.8 nats, and 0.05 and 0.04 of its length. At 5.2 nats, close to the uniform policy, the cosine is 0.76
+    for beta = 0.5 and 0.01 for beta = 5 (README.md of examples/trainable_augmentation_channel).
     """
 
     itself = False
@@ -108,7 +106,9 @@ class DistinctPairs(_UniformDraws):
 class AllPairs(_UniformDraws):
     """Uniform draws, weighed by the policy, in all m^2 pairs: the plainest reading of Eq. 2 and Alg. 1.
 
-    As :class:`DistinctPairs`, but a draw is compared with itself, too. It shares that estimator's bias at low entropy.
+    A draw is compared with itself, too. With each of the K augmentations drawn once, the scalar and its gradient are
+    those of :class:`ExactInformation`. With m draws, the bias is that of :class:`DistinctPairs`: a cosine of 0.04 to
+    0.07 at 2.3 nats and 0.02 to 0.04 at 1.8 nats.
     """
 
     itself = True
@@ -117,14 +117,18 @@ class AllPairs(_UniformDraws):
 class ScoreFunction(PolicyGradient):
     """Draws of the policy, their log-probabilities, and a leave-one-out baseline (:func:`.score_function_loss`).
 
-    The bias falls with N m, at any entropy. Needs m >= 3 draws, and Jensen's inequality. The paper draws uniformly.
+    It descends Eq. 17. Its bias falls with N m, and is small at any entropy: for 32 images with m = 8 draws of 289
+    crops, the cosine with the exact gradient is 1.00, and the length 0.99 to 1.01. The noise of one batch is 1 to 2
+    times the exact gradient from 3.2 nats down, and 6 to 7 times at 5.2 nats. Needs m >= 3 draws, and Jensen's
+    inequality. The paper draws uniformly.
     """
 
     least_draws = 3
     needs_jensen = True
 
     def forward(self, channel: Channel, log_policy: Tensor, uniform: Tensor) -> Tensor:
-        self.require(uniform.shape[1], channel.jensen)
+        if not channel.jensen:
+            raise ValueError("Expected `jensen` = True beside ScoreFunction, but got False.")
         member = draw_members(log_policy.detach().exp(), uniform)
         z, drawn = distributed.gather(channel.drawn(member)), distributed.gather(log_policy.gather(1, member))
         return score_function_loss(z, drawn, channel.beta)
@@ -132,6 +136,8 @@ class ScoreFunction(PolicyGradient):
 
 class ExactInformation(PolicyGradient):
     """All K augmentations, without draws: the exact gradient (:func:`.exact_channel_loss`).
+
+    It descends Eq. 17, or Eq. 2 without Jensen's inequality, for the images of the batch, without bias and noise.
 
     Equal one-coloured augmentations are embedded once. For images with a small object, this is cheap: of the 289 crops
     of the paper's images, 84% are one and the same. The random numbers are not used. The encoder must not use batch

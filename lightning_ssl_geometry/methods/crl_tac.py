@@ -9,9 +9,12 @@ information of image and embedding (Eq. 2), and the entropy of the policy with a
 Algorithm 1 has two phases for each batch, each with its own optimizer. Phase 1 updates h. It draws m augmentations for
 each image from P(T | X), and minimises :func:`functional.augmentation_channel_loss`. With m = 2 and a uniform policy
 this is SimCLR. Phase 2 updates the policy. The paper draws m augmentations uniformly, and weighs them by P(T | X). The
-argument `policy_gradient` estimates the gradient from them. By default, the weights are normalised over the m draws,
-and a pair has two different draws. Where the policy is concentrated, this does not descend the loss of phase 1:
-:class:`~lightning_ssl_geometry.losses.DistinctPairs` says when, and :mod:`lightning_ssl_geometry.losses` has others.
+argument `policy_gradient` is the estimator of the gradient. By default, it is
+:class:`~lightning_ssl_geometry.losses.DistinctPairs`: the weights are normalised over the m draws, and a pair has two
+different draws. Once the policy is concentrated on few augmentations, this does not descend the loss of phase 1: for
+289 augmentations, m = 8 and 2.3 nats, its expected gradient has a cosine of 0.1 with the exact one.
+:class:`~lightning_ssl_geometry.losses.ScoreFunction` and :class:`~lightning_ssl_geometry.losses.ExactInformation`
+follow the exact gradient. :class:`~lightning_ssl_geometry.losses.AllPairs` is the plainest reading of the paper.
 """
 
 __all__ = ["CRLTACModule"]
@@ -26,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import inside, positive
+from lightning_ssl_geometry.checks import inside, integer, positive
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.augmentation_channel import draw_members, policy_entropy
 from lightning_ssl_geometry.losses import AugmentationChannelLoss, DistinctPairs, PolicyGradient
@@ -117,7 +120,9 @@ class CRLTACModule(AlternatingModule):
         **settings: Unpack[SSLSettings],
     ) -> None:
         policy_gradient = policy_gradient or DistinctPairs()
-        policy_gradient.require(draws, jensen)
+        integer(policy_gradient.least_draws, draws=draws)
+        if policy_gradient.needs_jensen and not jensen:
+            raise ValueError(f"Expected `jensen` = True beside {type(policy_gradient).__name__}, but got False.")
         inside("[0, inf)", entropy_weight=entropy_weight)
         clips = {"grad_clip_h": grad_clip_h, "grad_clip_pi": grad_clip_pi}
         positive(**{name: clip for name, clip in clips.items() if clip is not None})

@@ -91,7 +91,7 @@ def test_uniform_draws_are_weighed_by_the_policy(kind):
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="Expected `jensen` = True beside ScoreFunction, but got False"):
         ScoreFunction()(channel(images(4), jensen=False), logits(4).log_softmax(1), uniform(4))
-    with pytest.raises(ValueError, match="Expected `draws` to be an integer >= 3, but got 2"):
+    with pytest.raises(ValueError, match=r"N >= 2 and m >= 3, but got \(4, 2, 5\)"):
         ScoreFunction()(channel(images(4)), logits(4).log_softmax(1), uniform(4, 2))
     with pytest.raises(ValueError, match="Expected `chunk_size` >= 1, but got 0"):
         ExactInformation(chunk_size=0)
