@@ -195,7 +195,9 @@ QUANTITIES = {
         "R^2 of style in z": "val/latent_r2_style_z",
     },
     "table2": {"after p.": "accuracy/projector", "before p.": "accuracy/trained", "untrained": "accuracy/frozen"}
-    | {f"effective rank of {x}": f"val/effective_rank_{x}" for x in "hz"},
+    | {f"effective rank of {x}": f"val/effective_rank_{x}" for x in "hz"}
+    | {f"participation ratio of {x}": f"val/variance_rank_{x}_participation_ratio" for x in "hz"}
+    | {f"first direction's share of {x}": f"val/variance_rank_{x}_leading_share" for x in "hz"},
     "direct_clr": {"r": "accuracy/trained", "h": "accuracy/backbone.network.layer4.0"}
     | {f"mean absolute weight, {which}": f"val/output_weights_{which}" for which in ("used", "unused")},
 }
