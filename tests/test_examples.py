@@ -126,7 +126,7 @@ def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_pa
     with pytest.raises(SystemExit):
         make(recipe, "table2", "--size", "smoke")
     printed, refused = capsys.readouterr()
-    assert "Expected one of table1, lambda for --size smoke, but got table2." in refused
+    assert "Expected one of table1, lambda, estimators, policy for --size smoke, but got table2." in refused
     output = tmp_path / "smoke"
     found = pd.read_csv(output / "table1" / "results.csv").fillna("")
     assert found["value"].between(0, 5).all()
