@@ -145,11 +145,11 @@ def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_pa
 
 def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, capsys, make):
     recipe = script("content_suppresses_style")
-    assert {what: len(dict(recipe.settings(what, "laptop"))) for what in ("linear", "sphere", "table2")} == {
-        "linear": 7,
-        "sphere": 5,
-        "table2": 3,
-    }
+    arms = {what: list(dict(recipe.settings(what, "laptop"))) for what in ("linear", "sphere", "crossed", "table2")}
+    assert {what: len(names) for what, names in arms.items()} == {"linear": 7, "sphere": 5, "crossed": 24, "table2": 3}
+    style = [recipe.Row(arm, 0, recipe.LATENTS[f"style in {x}"], 0.5) for arm in arms["crossed"] for x in "hz"]
+    drawn = {text.get_text() for text in recipe.by_arm(style).axes[0].texts}
+    assert {f"{space}, {itself} itself" for space in ("box", "sphere") for itself in ("with", "without")} < drawn
     data = ["epoch_size=1024", "val_size=2048"]
     more = ["--", "--trainer.max_epochs=1", *(f"--data.init_args.{word}" for word in data)]
     for what in ("table1", "learned"):

@@ -132,7 +132,9 @@ def encoder(
     if not path.exists():
         train_encoder(model, data, options.encoder_epochs)
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({name: getattr(model, name).state_dict() for name in ("backbone", "projector")}, path)
+        begun = path.with_suffix(".begun")  # whole, or not there: this command may be stopped at any time
+        torch.save({name: getattr(model, name).state_dict() for name in ("backbone", "projector")}, begun)
+        begun.replace(path)
     for name, state in torch.load(path).items():
         getattr(model, name).load_state_dict(state)
     return model, data

@@ -31,7 +31,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from frozen import NETWORKS, Images, channel, embedded, encoder  # noqa: E402
 from recipe import Fit, each, grid, markdown, over_seeds, write  # noqa: E402
 
-ESTIMATORS = {kind.__name__: kind for kind in (ExactInformation, ScoreFunction, AllPairs, DistinctPairs)}
+# Name -> estimators, one after the other, each for all epochs.
+ESTIMATORS = {kind.__name__: (kind,) for kind in (ExactInformation, ScoreFunction, AllPairs, DistinctPairs)}
+ESTIMATORS["AllPairs then ExactInformation"] = AllPairs, ExactInformation
 ENTROPY_WEIGHTS = {5.0: 0.02, 0.5: 0.0025}  # beta -> lambda: the recipe's, and the paper's
 BATCH, RATE, JUDGED = 64, 1e-3, 256
 NUMBERS = ("encoder_epochs", "epochs", "images", "test_images")
@@ -107,8 +109,8 @@ def one(options: argparse.Namespace) -> None:
     if options.estimator == "oracle":
         log_weights = tuple(images.oracle.log().clamp(min=-1e4) for images in (fitted, test))
     else:
-        estimator = ESTIMATORS[options.estimator]()
-        train(model, fitted, estimator, options.beta, epochs=options.epochs, seed=seed)
+        for kind in ESTIMATORS[options.estimator]:
+            train(model, fitted, kind(), options.beta, epochs=options.epochs, seed=seed)
         log_weights = tuple(log_policy(model, images) for images in (fitted, test))
     found = judged(fitted, test, log_weights, options.beta)
     trained = ("oracle's crops", "none") if options.estimator == "oracle" else (options.network, options.estimator)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.diagnostics.accumulate import Moments
 from lightning_ssl_geometry.diagnostics.undefined import undefined
-from lightning_ssl_geometry.functional.variance_rank import eigenvalues_effective_rank
+from lightning_ssl_geometry.functional.variance_rank import singular_values_variance_ranks
 from lightning_ssl_geometry.papers import GAO, ROY_VETTERLI
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
@@ -81,10 +81,4 @@ class VarianceRank(Moments):
         if not sigma.any():
             nan = undefined(self, f"all of `h` is {'one row' if self.center else '0'} but for rounding")
             return dict.fromkeys(self.quantities, nan)
-        variance = (sigma / sigma.max()).square()
-        shares = variance / variance.sum()
-        return {
-            "participation_ratio": 1 / shares.square().sum(),
-            "effective_rank": eigenvalues_effective_rank(shares),
-            "leading_share": shares.max(),
-        }
+        return singular_values_variance_ranks(sigma)._asdict()

@@ -86,15 +86,20 @@ def augmentation_channel_loss(
         weight = x.new_zeros(n, m) if log_weight is None else log_weight.to(x.dtype)
         weight = weight.log_softmax(dim=1)  # (N, m)
         positive = _positive(beta * x @ x.mT, weight, jensen=jensen, itself=itself)  # (N,)
-        rows, log_weights = x.flatten(0, 1), weight.flatten()
-        blocks = torch.arange(n * m, device=x.device).split(block_size)
-        again = len(blocks) > 1
-        negative = torch.cat(
-            [_block(rows, log_weights, block, beta=beta, again=again, itself=itself) for block in blocks]
-        )
+        sums = log_sums(x.flatten(0, 1), weight.flatten(), beta=beta, itself=itself, block_size=block_size)
         total = math.log(n) if itself else (n - weight.exp()).log()
-        negative = negative.unflatten(0, (n, m)) - total
+        negative = sums.unflatten(0, (n, m)) - total
         return ((weight.exp() * negative).sum(1) - positive).mean()
+
+
+def log_sums(x: Tensor, log_weight: Tensor, *, beta: float, itself: bool, block_size: int) -> Tensor:
+    r"""Return :math:`\log \sum_v w_v e^{\beta x_u \cdot x_v}` (R,) for unit rows x (R, P) with log-weights (R,).
+
+    Without `itself`, v = u is left out. `block_size` rows of the (R, R) logits are computed at once.
+    """
+    blocks = torch.arange(len(x), device=x.device).split(block_size)
+    again = len(blocks) > 1
+    return torch.cat([_block(x, log_weight, block, beta=beta, again=again, itself=itself) for block in blocks])
 
 
 def policy_entropy(log_policy: Tensor) -> Tensor:

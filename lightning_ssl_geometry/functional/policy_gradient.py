@@ -17,9 +17,9 @@ __all__ = ["exact_channel_loss", "score_function_loss"]
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from lightning_ssl_geometry.checks import at_least, embeddings, inside, shaped
+from lightning_ssl_geometry.functional.augmentation_channel import log_sums
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 
 
@@ -54,7 +54,8 @@ def exact_channel_loss(
         A scalar in float32 (float64 for float64 input).
 
     Raises:
-        ValueError: If a shape does not fit, or `beta` or `block_size` is out of range.
+        ValueError: If a shape does not fit, `inverse` is not int64, or a value of `inverse`, `beta` or `block_size` is
+            out of range.
 
     >>> z = torch.eye(2)[:, None].expand(2, 3, 2)  # two images with one embedding each, at right angles
     >>> f"{exact_channel_loss(z, torch.zeros(2, 3), beta=1.0):.4f}"  # log((e + 1) / 2) - 1
@@ -66,7 +67,7 @@ def exact_channel_loss(
     if inverse is None:
         shaped("N, K, P", {"N": n, "K": k}, z=z)
         z, inverse = z.flatten(0, 1), torch.arange(n * k, device=z.device).view(n, k)
-    shaped("N, K", {"N": n, "K": k}, inverse=inverse)
+    _rows_of(inverse, (n, k), len(z))
     inside("(0, inf)", beta=beta)
     at_least(1, block_size=block_size)
     with torch.autocast(z.device.type, enabled=False):
@@ -75,14 +76,8 @@ def exact_channel_loss(
         p = log_policy.to(x.dtype).softmax(dim=1)
         share = x.new_zeros(len(x)).index_add(0, inverse.flatten(), p.flatten())  # of each row of z
         positive = _own(x, p, inverse, beta=beta, jensen=jensen)
-        log_density = channel_log_density(x, share / n, beta=beta, block_size=block_size)
+        log_density = log_sums(x, _log(share / n), beta=beta, itself=True, block_size=block_size)
         return (share * log_density).sum() / n - positive.mean()
-
-
-def channel_log_density(x: Tensor, share: Tensor, *, beta: float, block_size: int = 2048) -> Tensor:
-    r"""Return :math:`\log \sum_v q_v e^{\beta x_u \cdot x_v}` (U,) for unit rows x (U, P) with shares q (U,)."""
-    blocks = x.split(block_size)
-    return torch.cat([_log_density(block, x, share, beta=beta, again=len(blocks) > 1) for block in blocks])
 
 
 def score_function_loss(z: Tensor, log_probability: Tensor, beta: float = 0.5, *, eps: float = 1e-8) -> Tensor:
@@ -125,6 +120,16 @@ def score_function_loss(z: Tensor, log_probability: Tensor, beta: float = 0.5, *
     return -(advantage * log_probability.to(advantage.dtype)).mean()
 
 
+def _rows_of(inverse: Tensor, shape: tuple[int, int], rows: int) -> None:
+    """Raise a ValueError unless `inverse` holds rows of a table. On a GPU, the values are not compared with `rows`."""
+    shaped("N, K", dict(zip("NK", shape, strict=True)), inverse=inverse)
+    if inverse.dtype != torch.int64:
+        raise ValueError(f"Expected `inverse` of torch.int64, but got {inverse.dtype}.")
+    if inverse.device.type == "cpu" and inverse.numel():
+        for end in torch.stack(inverse.aminmax()).tolist():
+            inside(f"[0, {rows})", inverse=end)
+
+
 def _own(x: Tensor, p: Tensor, inverse: Tensor, *, beta: float, jensen: bool) -> Tensor:
     """The first term of J for each image, (N,)."""
     rows = x[inverse]  # (N, K, P)
@@ -132,16 +137,6 @@ def _own(x: Tensor, p: Tensor, inverse: Tensor, *, beta: float, jensen: bool) ->
         return beta * (p[:, :, None] * rows).sum(1).square().sum(1)
     kernel = (beta * (rows @ rows.mT - 1)).exp()  # (N, K, K); the largest cosine is 1, so nothing overflows
     return (p * (beta + _log(kernel @ p[:, :, None])[:, :, 0])).sum(1)
-
-
-def _log_density(block: Tensor, x: Tensor, share: Tensor, *, beta: float, again: bool) -> Tensor:
-    def density(block: Tensor, x: Tensor, share: Tensor) -> Tensor:
-        return beta + _log((beta * (block @ x.T - 1)).exp() @ share)
-
-    if again:  # the backward pass computes the block again, to save memory
-        recomputed: Tensor = checkpoint(density, block, x, share, use_reentrant=False)
-        return recomputed
-    return density(block, x, share)
 
 
 def _log(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ __all__ = [
     "effective_rank",
     "log_singular_values",
     "numerical_rank",
+    "singular_values",
     "singular_values_effective_rank",
     "singular_values_rank",
 ]
@@ -82,7 +83,7 @@ def effective_rank(h: Tensor, *, center: bool = False, eps: float = 1e-7) -> Ten
         ValueError: If `h` has fewer than 2 axes, or all rows (after centring) are zero up to rounding.
     """
     embeddings("N, D", "V, N, D", h=h)
-    return singular_values_effective_rank(_singular_values(h, center), eps=eps)
+    return singular_values_effective_rank(singular_values(h, center), eps=eps)
 
 
 def singular_values_effective_rank(sigma: Tensor, *, eps: float = 1e-7) -> Tensor:
@@ -113,10 +114,11 @@ def log_singular_values(h: Tensor, *, center: bool = False) -> Tensor:
     """
     embeddings("N, D", "V, N, D", h=h)
     rows = h.reshape(-1, h.shape[-1]).shape[0] if h.ndim else 0
-    return (_singular_values(h, center) / rows**0.5).log()
+    return (singular_values(h, center) / rows**0.5).log()
 
 
-def _singular_values(h: Tensor, center: bool) -> Tensor:
+def singular_values(h: Tensor, center: bool) -> Tensor:
+    """Return the singular values (min(n, D),) of all n rows of h (..., D), float64, descending; rounding becomes 0."""
     h = _matrix(h).reshape(-1, h.shape[-1])
     floor, h = rounding_floor(h), in_float64(h)
     sigma = torch.linalg.svdvals(h - h.mean(0) if center else h)

@@ -5,14 +5,29 @@ Where one direction has nearly all of the variance and the others share the rest
 ranks here are near 1. All of them are functions of the eigenvalues :math:`\lambda_k` of the covariance.
 """
 
-__all__ = ["eigenvalues_effective_rank", "leading_share", "participation_ratio", "variance_effective_rank"]
+__all__ = [
+    "VarianceRanks",
+    "leading_share",
+    "participation_ratio",
+    "singular_values_variance_ranks",
+    "variance_effective_rank",
+]
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import embeddings
-from lightning_ssl_geometry.functional.rounding import rounding_floor
-from lightning_ssl_geometry.precision import in_float64
+from lightning_ssl_geometry.functional.spectrum import singular_values
+
+
+class VarianceRanks(NamedTuple):
+    """The values of :func:`participation_ratio`, :func:`variance_effective_rank` and :func:`leading_share`."""
+
+    participation_ratio: Tensor
+    effective_rank: Tensor
+    leading_share: Tensor
 
 
 def participation_ratio(h: Tensor, *, center: bool = True) -> Tensor:
@@ -33,8 +48,7 @@ def participation_ratio(h: Tensor, *, center: bool = True) -> Tensor:
     >>> participation_ratio(torch.diag(torch.tensor([3.0, 3.0, 0.0])), center=False).item()
     2.0
     """
-    shares = _shares(h, center)
-    return 1 / shares.square().sum()
+    return _ranks(h, center).participation_ratio
 
 
 def leading_share(h: Tensor, *, center: bool = True) -> Tensor:
@@ -47,7 +61,7 @@ def leading_share(h: Tensor, *, center: bool = True) -> Tensor:
     >>> leading_share(torch.diag(torch.tensor([3.0, 1.0])), center=False)
     tensor(0.9000, dtype=torch.float64)
     """
-    return _shares(h, center).max()
+    return _ranks(h, center).leading_share
 
 
 def variance_effective_rank(h: Tensor, *, center: bool = True) -> Tensor:
@@ -61,23 +75,21 @@ def variance_effective_rank(h: Tensor, *, center: bool = True) -> Tensor:
     >>> variance_effective_rank(torch.eye(4), center=False).item()
     4.0
     """
-    return eigenvalues_effective_rank(_shares(h, center))
+    return _ranks(h, center).effective_rank
 
 
-def eigenvalues_effective_rank(shares: Tensor) -> Tensor:
-    """Compute :func:`variance_effective_rank` from shares (d,) of the variance, which are >= 0 and whose sum is 1."""
-    return torch.special.entr(shares).sum().exp()
+def singular_values_variance_ranks(sigma: Tensor) -> VarianceRanks:
+    """Compute all ranks of the variance from singular values (d,) of centred rows, of which at least one is > 0."""
+    variance = (sigma / sigma.max()).square()  # of rows so long or short that their squares leave float64, too
+    shares = variance / variance.sum()
+    return VarianceRanks(1 / shares.square().sum(), torch.special.entr(shares).sum().exp(), shares.max())
 
 
-def _shares(h: Tensor, center: bool) -> Tensor:
+def _ranks(h: Tensor, center: bool) -> VarianceRanks:
     embeddings("N, D", "V, N, D", h=h)
-    h = h.reshape(-1, h.shape[-1])
-    floor, h = rounding_floor(h), in_float64(h)
-    sigma = torch.linalg.svdvals(h - h.mean(0) if center else h)
-    sigma = sigma.where(sigma > floor, 0)
+    sigma = singular_values(h, center)
     if not sigma.any():
         raise ValueError(
             "Expected at least one singular value > 0, but all are 0: the rows are all zero, or, if centred, equal."
         )
-    variance = (sigma / sigma.max()).square()  # of rows so long or short that their squares leave float64, too
-    return variance / variance.sum()
+    return singular_values_variance_ranks(sigma)

@@ -115,7 +115,7 @@ def untouched(case: Case) -> str | None:
     """Ask that what was observed, and what the process shares, is left alone."""
     values = case.sampled.values
     modules = [value for value in values.values() if isinstance(value, nn.Module)]
-    tensors = [each for value in values.values() for each in _tensors(value)]
+    tensors = [each for value in values.values() for each in held_tensors(value)]
     for each in tensors:
         each.requires_grad_(each.is_floating_point())
     try:
@@ -185,9 +185,3 @@ def _difference(found: Tensor, expected: Tensor) -> str:
     count = int((~torch.isclose(found, expected, equal_nan=True)).sum())
     largest = (found.double() - expected.double()).abs().max().item()
     return f"{count} of {found.numel()} values differ, by up to {largest:.3g}."
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, list | tuple):
-        return [tensor for each in value for tensor in _tensors(each)]
-    return [value] if isinstance(value, Tensor) else []

@@ -190,6 +190,17 @@ def test_the_sample_of_embeddings_keeps_rows_and_labels_together():
     assert set(alone.compute()) == {"z"}
 
 
+@pytest.mark.parametrize("make", [PolicyEntropy, NonEmptyProbability])
+def test_a_policy_with_nan_gives_nan_and_says_so(make):
+    given, metric = data(), make()
+    given["log_policy"][3, 2] = math.nan
+    update(metric, given)
+    with pytest.warns(UndefinedWarning, match=rf"{make.__name__} is NaN: a value of `log_policy` is NaN"):
+        found = metric.compute()
+    first = next(iter(found.values())) if isinstance(found, dict) else found
+    assert first.isnan()
+
+
 def test_bad_input():
     given = data()
     image, log_policy, z, index = (given[name] for name in ("image", "log_policy", "z_image", "index"))

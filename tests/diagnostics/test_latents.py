@@ -199,3 +199,12 @@ def test_too_few_samples_give_nan_and_say_so():
     with pytest.warns(UndefinedWarning, match=r"LatentR2 is NaN: half of .*Expected at least .* scored samples"):
         found = fed(LatentR2(), chunks=[torch.arange(9)]).compute()
     assert found["content"].isnan().any()
+
+
+def test_equal_latents_give_nan_and_say_so():
+    module, (image, latent, index) = host(), data()
+    metric = LatentR2()
+    metric.update(image, latent[:, :1].expand_as(latent), CONTENT, index, encoder=module, projector=module.projector)
+    with pytest.warns(UndefinedWarning, match="LatentR2 is NaN: no latent differs between the samples"):
+        found = metric.compute()
+    assert all(value.isnan().all() for value in found.values())

@@ -184,6 +184,14 @@ def test_where_training_ends_only_draws_of_the_policy_point_along_the_gradient(e
             lambda: exact_channel_loss(torch.ones(5, 3), torch.ones(2, 4), torch.zeros(2, 3, dtype=torch.int64)),
             r"`inverse` of shape \(N, K\), N = 2, K = 4, but got \(2, 3\)",
         ),
+        (
+            lambda: exact_channel_loss(torch.ones(5, 3), torch.ones(2, 4), torch.zeros(2, 4)),
+            r"`inverse` of torch\.int64, but got torch\.float32",
+        ),
+        (
+            lambda: exact_channel_loss(torch.ones(5, 3), torch.ones(2, 4), torch.full((2, 4), 5)),
+            r"`inverse` in \[0, 5\), but got 5",
+        ),
         (lambda: exact_channel_loss(torch.ones(2, 3, 4), torch.ones(2, 3), beta=0.0), "`beta` > 0 and finite"),
         (lambda: score_function_loss(torch.ones(2, 2, 4), torch.ones(2, 2)), r"N >= 2 and m >= 3, but got \(2, 2, 4\)"),
         (lambda: score_function_loss(torch.ones(2, 3, 4), torch.ones(2, 4)), r"`log_probability` of shape \(N, m\)"),
