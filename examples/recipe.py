@@ -66,7 +66,7 @@ def command(
     seeded: Sequence[str] = (),
     program: Sequence[str] = ("-m", "lightning_ssl_geometry", "fit"),
 ) -> list[str]:
-    """Put together the command line of a run.
+    """Put together the command line of a run, which continues from the last checkpoint of a run that was interrupted.
 
     Args:
         options: The recipe's arguments.
@@ -80,7 +80,8 @@ def command(
     words = [*program, *(word for config in configs for word in ("--config", str(config))), *added]
     words += ["--seed_everything", str(seed), *(f"{key}seed={seed}" for key in ("--data.init_args.", *seeded))]
     root = [f"--data.init_args.root={options.root}"] if options.root else []
-    return [*words, *logger(folder), *root, *options.more]
+    resumed = ["--ckpt_path", "last"] if any(folder.glob("version_*/checkpoints/last*.ckpt")) else []
+    return [*words, *logger(folder), *root, *resumed, *options.more]
 
 
 def run_all(fits: Iterable[Fit], jobs: int) -> None:

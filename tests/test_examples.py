@@ -6,12 +6,16 @@ import sys
 from pathlib import Path
 
 import forked
+import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 import torch
 
+from lightning_ssl_geometry.callbacks import ChannelEvaluation
 from lightning_ssl_geometry.cli import lightning_cli, main
 from lightning_ssl_geometry.data import ClusterDataModule, LatentDGPDataModule, MNISTDataModule, SklearnDataModule
+from lightning_ssl_geometry.nn import ShallowCNN
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SIZES = {"DigitsDataModule": 8, "MNISTDataModule": 28}
@@ -126,7 +130,7 @@ def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_pa
     with pytest.raises(SystemExit):
         make(recipe, "table2", "--size", "smoke")
     printed, refused = capsys.readouterr()
-    assert "Expected one of table1, lambda, estimators, policy for --size smoke, but got table2." in refused
+    assert "Expected one of table1, lambda, estimators, policy, bounds for --size smoke, but got table2." in refused
     output = tmp_path / "smoke"
     found = pd.read_csv(output / "table1" / "results.csv").fillna("")
     assert found["value"].between(0, 5).all()
@@ -194,6 +198,60 @@ def test_a_policy_alone_is_trained_with_each_estimator_by_one_command(tmp_path, 
     assert oracle["nonempty_mass"] > 0.99
     assert oracle["entropy"] == pytest.approx(math.log(4), abs=1e-3)  # 2 x 2 crops of 6 x 6 pixels in a cell of 8 x 8
     assert found["cell"].between(0, 1).all()
+
+
+def test_the_losses_lie_beside_the_information_by_one_command(tmp_path, monkeypatch, capsys, make):
+    recipe = script("trainable_augmentation_channel")
+    bounds = sys.modules["bounds"]
+    for name, value in {"IMAGES": 256, "BETAS": (5.0,), "CONCENTRATIONS": (10.0, 100.0)}.items():
+        monkeypatch.setattr(bounds, name, value)
+    make(recipe, "bounds", "--size", "smoke", "--output", str(tmp_path))
+    output = tmp_path / "smoke" / "bounds"
+    found = pd.read_csv(output / "bounds.csv").pivot_table(index="kappa", columns="quantity", values="value")
+    assert ((found["eq_2"] - found["information"]).abs() < 0.2).all()
+    assert (found["eq_2_jensen"] < found["eq_2"]).all()
+    assert (found["eq_17"] > found["information"] + 0.4).all()  # no bound of I(X; Z): Z is replaced by its mean
+    assert (found["eq_17"] < found["views"] + 0.05).all()  # but of I(V; V')
+    assert "| 5 | Eq. 17 | " in capsys.readouterr().out
+    assert (output / "bounds_beta_5.png").stat().st_size > 10_000
+
+
+def test_the_information_of_the_bounds_is_that_of_the_closed_form_and_of_samples():
+    bounds = script("trainable_augmentation_channel", "bounds")
+    for dim in (3, 8):
+        without = 5.0 * bounds.mean_harmonics(5.0, 2, dim)[1] - bounds.normaliser(5.0, dim)  # H(Z) - H(Z | X)
+        assert bounds.information(1e5, 5.0, dim) == pytest.approx(without, abs=1e-3)
+        assert bounds.information(7.0, 2.0, dim) == pytest.approx(bounds.information(2.0, 7.0, dim), abs=1e-12)
+    assert bounds.normaliser(2.0, 3) == pytest.approx(math.log(math.sinh(2.0) / 2.0), abs=1e-12)
+    generator = np.random.default_rng(0)
+    pole = np.eye(3)[0]
+    middle = scipy.stats.vonmises_fisher(pole, 6.0).rvs(20_000, random_state=generator)
+    z = np.concatenate([scipy.stats.vonmises_fisher(one, 4.0).rvs(1, random_state=generator) for one in middle[:4000]])
+    density = np.exp(4.0 * z @ middle[4000:].T).mean(1) / np.exp(bounds.normaliser(4.0, 3))
+    assert bounds.information(6.0, 4.0, 3) == pytest.approx(np.log(density).mean(), abs=0.05)
+
+
+def test_a_recipes_run_continues_from_its_checkpoint(tmp_path):
+    recipe = script("trainable_augmentation_channel")
+    options = recipe.argparse.Namespace(root=None, more=[])
+    words = [recipe.command(options, tmp_path, configs=[], added=[], seed=0)]
+    (tmp_path / "version_0" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "version_0" / "checkpoints" / "last.ckpt").touch()
+    words.append(recipe.command(options, tmp_path, configs=[], added=[], seed=0))
+    assert words[1] == [*words[0], "--ckpt_path", "last"]
+
+
+def test_settings_are_chosen_on_validation_digits(tmp_path):
+    recipe = script("trainable_augmentation_channel")
+    arms = dict(recipe.settings("settle", "laptop"))
+    assert list(arms) == [f"beta {beta}, {name}" for beta in ("0.5", "5") for name in ("AllPairs", "DistinctPairs")]
+    for words in arms.values():
+        cli = lightning_cli(["--config", str(EXAMPLES / recipe.HERE.name / "laptop.yaml"), *words], run=False)
+        evaluations = [each.split for each in cli.trainer.callbacks if isinstance(each, ChannelEvaluation)]
+        assert evaluations == ["test", "val"]
+        given = cli.config.model.init_args
+        assert given.entropy_weight == 0.005 * given.beta  # the paper's ratio
+        assert type(cli.model.policy) is ShallowCNN
 
 
 def test_the_loss_rewards_style_on_the_box_and_not_on_the_sphere():

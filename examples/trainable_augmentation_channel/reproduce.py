@@ -5,10 +5,14 @@
 `FOLDER` has MNIST/raw as torchvision lays it out; `--size smoke` needs none. `table1`: ours and SimCLR on the grid, and
 Figs. 3, 7 and 8; `as_printed`: the same with the paper's policy network, beta and lambda; `table2`: MNIST as it is;
 `lambda`: several weights of the entropy; `plane`: Fig. 6, embeddings on a circle; `exact`: Eq. 2 without
-Jensen's inequality; `estimators`: how well the estimators of phase 2 follow the exact gradient; `policy`: the policy
-alone, trained with each estimator on a fixed encoder. The smoke size has table1, lambda, estimators and policy alone;
-the paper's size is as printed by itself, and has no estimators and no policy. Runs that have finished are not repeated,
-so an interrupted command can be started again. The seeds are 0 to 2, at the paper's size 0 to 3, at the smoke size 0.
+Jensen's inequality; `settle`: the paper's policy network for 10,000 steps, with two estimators of phase 2, with the
+paper's beta and lambda and with ten times them, judged on validation digits; `estimators`: how well the estimators of
+phase 2 follow the exact gradient; `policy`: the policy alone, trained with each estimator on a fixed encoder; `bounds`:
+the losses beside the mutual information, where it is known (no data).
+
+The smoke size has table1, lambda, estimators, policy and bounds alone; the paper's size is as printed by itself, and
+has none of settle and the last three. Runs that have finished are not repeated, and a run that was interrupted
+continues from its last checkpoint. The seeds are 0 to 2, at the paper's size 0 to 3, at the smoke size 0.
 OUTPUT/<size>/<what>/ has a CSV and the PNGs, and for runs of the whole method comparison.html and, for every run, its
 report.html.
 """
@@ -24,12 +28,13 @@ from lightning_ssl_geometry.report import comparison_figures, read_run, write_co
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+import bounds  # noqa: E402
 import estimators  # noqa: E402
 import policies  # noqa: E402
 from recipe import Fit, command, each, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 MODEL = "--model.init_args."
-ALONE = {"estimators": estimators.main, "policy": policies.main}  # they train no whole method
+ALONE = {"estimators": estimators.main, "policy": policies.main, "bounds": bounds.main}  # they train no whole method
 SIZES = {"smoke": ("table1", "lambda", *ALONE), "paper": ("table1", "table2", "lambda", "plane", "exact")}  # else: all
 NUMBERS = {  # of ALONE
     "smoke": {"repeats": 50, "encoder_epochs": 1, "epochs": 1, "images": 300, "test_images": 100},
@@ -37,6 +42,12 @@ NUMBERS = {  # of ALONE
 }
 SEEDS = {"smoke": [0], "laptop": [0, 1, 2], "paper": [0, 1, 2, 3]}
 LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2)
+CONSTANTS = {0.5: 0.0025, 5.0: 0.025}  # beta -> lambda: the paper's, and ten times them
+VALIDATED = [
+    "--trainer.callbacks+=lightning_ssl_geometry.callbacks.ChannelEvaluation",
+    "--trainer.callbacks.split=val",
+    "--trainer.callbacks.pixels=false",
+]
 # Figure of the paper -> name of the comparison's figure.
 FIGURES = {
     "table1": {"3": "policy_maps", "7": "embeddings", "8": "pair_similarity"},
@@ -55,7 +66,14 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
     """Names of the arms, and what each adds to the command line."""
     overlays = {"as_printed": "as_printed", "table2": "mnist", "plane": "plane", "exact": "exact"}
     added = ["--config", str(HERE / f"{overlays[what]}.yaml")] if what in overlays else []
-    if what == "lambda":
+    if what == "settle":
+        printed = ["--config", str(HERE / "as_printed.yaml"), "--trainer.max_epochs=107", *VALIDATED]
+        for beta, weight in CONSTANTS.items():
+            for name in ("AllPairs", "DistinctPairs"):
+                estimator = f"{MODEL}policy_gradient=lightning_ssl_geometry.losses.{name}"
+                constants = [f"{MODEL}beta={beta}", f"{MODEL}entropy_weight={weight}"]
+                yield f"beta {beta:g}, {name}", [*printed, *constants, estimator]
+    elif what == "lambda":
         shorter = ["--trainer.max_epochs=5"] if size == "laptop" else []
         yield from ((f"{weight:g}", [*shorter, f"{MODEL}entropy_weight={weight}"]) for weight in LAMBDAS)
     else:
@@ -81,7 +99,7 @@ def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> F
 
 
 class Row(NamedTuple):
-    """One number of one run, on the test set."""
+    """One number of one run."""
 
     arm: str
     seed: int
@@ -90,14 +108,16 @@ class Row(NamedTuple):
     value: float
 
 
-def read(path: Path, arm: str, seed: int) -> Iterator[Row]:
-    """Read the accuracies of a run, and the measures of its policy and its embeddings."""
+def read(path: Path, arm: str, seed: int, split: str) -> Iterator[Row]:
+    """Read the accuracies of a run on a split, and the measures of its policy and its embeddings."""
     for found in read_run(path).evaluations:
-        level, _, weighting = found.features.partition(", ")
-        yield Row(arm, seed, level, weighting, found.accuracy)
+        if found.details["split"] == split:
+            level, _, weighting = found.features.partition(", ")
+            yield Row(arm, seed, level, weighting, found.accuracy)
     with (path / "augmentation_channel.csv").open() as file:
         for row in csv.DictReader(file):
-            yield Row(arm, seed, row["quantity"], row["weighting"], float(row["value"]))
+            if row["split"] == split:
+                yield Row(arm, seed, row["quantity"], row["weighting"], float(row["value"]))
 
 
 def spread(rows: list[Row], arm: str, quantity: str, weighting: str) -> str:
@@ -118,13 +138,13 @@ def arms_table(rows: list[Row]) -> str:
     return f"{markdown(['', *columns], lines)}\n\nraw pixels: {pixels}"
 
 
-def lambda_table(rows: list[Row]) -> str:
-    """Markdown: a row for each weight of the entropy."""
+def settings_table(what: str, rows: list[Row]) -> str:
+    """Markdown: a row for each setting that was tried."""
     names = {"entropy": "entropy, nats", "nonempty_mass": "mass, not empty", "head": "head", "f": "f"}
     names |= {"gaussian_potential": "Gaussian potential"}
     arms = dict.fromkeys(row.arm for row in rows)
     lines = [[arm, *(spread(rows, arm, name, "learned") for name in names)] for arm in arms]
-    return markdown(["lambda", *names.values()], lines)
+    return markdown([what, *names.values()], lines)
 
 
 def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
@@ -136,7 +156,7 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
 
 
 def main() -> None:
-    what = ("table1", "as_printed", "table2", "lambda", "plane", "exact", *ALONE)
+    what = ("table1", "as_printed", "table2", "lambda", "plane", "exact", "settle", *ALONE)
     arguments = parser(__doc__, "runs/augmentation_channel", what=what)
     arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
     arguments.set_defaults(seeds=None)
@@ -149,9 +169,10 @@ def main() -> None:
         ALONE[options.what](options)
         return
     runs = grid(options, dict(settings(options.what, options.size)), fit)
-    rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed)]
+    split = "val" if options.what == "settle" else "test"
+    rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed, split)]
     write(rows, output(options) / "results.csv", ".4f")
-    print(lambda_table(rows) if options.what == "lambda" else arms_table(rows))
+    print(settings_table(options.what, rows) if options.what in ("lambda", "settle") else arms_table(rows))
     draw(options, paths(runs))
 
 

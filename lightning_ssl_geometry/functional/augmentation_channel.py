@@ -8,7 +8,9 @@ h(T(X))). Then (Eq. 2)
     {E_{X', T'} \exp(\beta \, Z \cdot h(T'(X')))}
 
 Two approximations turn -I(X; Z) into a contrastive loss (Eq. 17 to 20). Z is replaced by its mean h(T(X)), and Jensen's
-inequality bounds the numerator. For a uniform P(T | X) the result is the loss of SimCLR.
+inequality bounds the numerator. For a uniform P(T | X) the result is the loss of SimCLR. Jensen's inequality lowers the
+information, and the mean raises it, often by more: the result is no bound of I(X; Z). It is a lower bound of the
+information of two views (Eq. 3). The recipe of CRL-TAC measures both where I(X; Z) is known.
 """
 
 __all__ = ["augmentation_channel_loss", "draw_members", "policy_entropy"]
