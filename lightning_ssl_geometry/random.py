@@ -5,7 +5,7 @@ of SplitMix64 (Steele, Lea & Flood, Fast splittable pseudorandom number generato
 from distributions take hashes as `key`. A sample with the same hash gets the same draw in every batch.
 """
 
-__all__ = ["counter_hash", "counter_uniform", "generalized_normal", "uniform_sphere", "von_mises_fisher"]
+__all__ = ["counter_hash", "counter_uniform", "generalized_normal", "reject", "uniform_sphere", "von_mises_fisher"]
 
 import math
 from collections.abc import Callable
@@ -145,7 +145,7 @@ def generalized_normal(
     def attempt(rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         return _propose(m[rows], s[rows], p, u=_uniform(2, keys[rows], numbers), low=low, high=high)
 
-    _reject(kept, s.nonzero().squeeze(1), attempt)
+    reject(kept, s.nonzero().squeeze(1), attempt)
     return kept.view(mean.shape).to(mean).clamp(low, high)  # corrects rounding only
 
 
@@ -214,13 +214,16 @@ def _versine(kappa: Tensor, dim: int, key: Tensor) -> Tensor:
         return v, u[:, 2].log() <= kappa[rows] * (q[rows] - v) + (dim - 1) * (at / peak).log()
 
     versine = torch.empty_like(kappa)
-    _reject(versine, torch.arange(len(kappa), device=kappa.device), attempt)
+    reject(versine, torch.arange(len(kappa), device=kappa.device), attempt)
     return versine
 
 
-def _reject(kept: Tensor, pending: Tensor, attempt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-    # `attempt(rows, numbers)` makes one draw per row and number of the attempt, and says whether it is accepted.
-    # Every pass doubles the attempts per pending element: few passes, since each waits for the GPU.
+def reject(kept: Tensor, pending: Tensor, attempt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+    """Write the first accepted draw of each row in `pending` (M,), int64, to `kept` (N,).
+
+    `attempt(rows, numbers)` makes one draw per row and number of the attempt, and says whether it is accepted. Every
+    pass doubles the attempts per row that is left: few passes, since each waits for the GPU.
+    """
     start, width = 0, 1
     while len(pending):
         rows = pending.repeat_interleave(width)

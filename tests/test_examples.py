@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -147,10 +148,11 @@ def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_pa
     assert "| 0.1 | " in printed
 
 
-def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, capsys, make):
+def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):
     recipe = script("content_suppresses_style")
+    monkeypatch.setattr(recipe, "CHANGES", recipe.CHANGES[:1])
     arms = {what: list(dict(recipe.settings(what, "laptop"))) for what in ("linear", "sphere", "crossed", "table2")}
-    assert {what: len(names) for what, names in arms.items()} == {"linear": 7, "sphere": 5, "crossed": 24, "table2": 3}
+    assert {what: len(names) for what, names in arms.items()} == {"linear": 7, "sphere": 5, "crossed": 24, "table2": 6}
     style = [recipe.Row(arm, 0, recipe.LATENTS[f"style in {x}"], 0.5) for arm in arms["crossed"] for x in "hz"]
     drawn = {text.get_text() for text in recipe.by_arm(style).axes[0].texts}
     assert {f"{space}, {itself} itself" for space in ("box", "sphere") for itself in ("with", "without")} < drawn
@@ -164,9 +166,10 @@ def test_the_content_and_style_recipe_makes_its_tables_by_one_command(tmp_path, 
     assert "Expected table2 for --size paper, but got box." in refused
     output = tmp_path / "laptop"
     found = pd.read_csv(output / "table1" / "results.csv").set_index(["arm", "quantity"])["value"]
-    assert abs(found["box", "inverse_total"] - 7.71) < 0.2  # Table 1's row g^-1, and its deviation over samples
-    assert abs(found["sphere", "inverse_total"] - 9.07) < 0.32
-    assert "| learned | 0." in printed
+    assert abs(found["box", "inverse_total"] - 7.71) < 0.03  # Table 1's row g^-1, to two digits
+    assert abs(found["sphere", "inverse_total"] - 9.07) < 0.03
+    assert "| changes 0.2 and 0.447 | 0." in printed
+    assert re.search(r"\| 0\.2, 0\.447 \| 0\.\d+ \| 0\.\d+ \| 0\.080 \| 0\.400 \|", printed)  # learned, and true
     assert (output / "learned" / "figure_temperatures.png").stat().st_size > 10_000
     assert (output / "learned" / "comparison.html").stat().st_size > 10_000
 
@@ -244,7 +247,7 @@ def test_a_recipes_run_continues_from_its_checkpoint(tmp_path):
 def test_settings_are_chosen_on_validation_digits(tmp_path):
     recipe = script("trainable_augmentation_channel")
     arms = dict(recipe.settings("settle", "laptop"))
-    assert list(arms) == [f"beta {beta}, {name}" for beta in ("0.5", "5") for name in ("AllPairs", "DistinctPairs")]
+    assert len(arms) == 2 * 4  # the constants, and the estimators of phase 2
     for words in arms.values():
         cli = lightning_cli(["--config", str(EXAMPLES / recipe.HERE.name / "laptop.yaml"), *words], run=False)
         evaluations = [each.split for each in cli.trainer.callbacks if isinstance(each, ChannelEvaluation)]

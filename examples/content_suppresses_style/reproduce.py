@@ -3,8 +3,10 @@
     python examples/content_suppresses_style/reproduce.py box --jobs 2
 
 `table1`: Table 1, the inverse of the process and what is trained, on the box and on the sphere; `linear`: Fig. 1 left;
-`box` and `sphere`: Fig. 1 middle and right; `crossed`: what the loss contrasts, the scale of z and the temperatures, on
-the box and on the sphere; `learned`: temperatures that are learned; `table2`: Table 2 and Fig. 2, and `direct_clr`:
+`sweep`: the same with more temperatures, on the box and on the sphere; `box` and `sphere`: Fig. 1 middle and right;
+`crossed`: what the loss contrasts, the scale of z and the temperatures, on the box and on the sphere; `rules`: the
+temperatures of Prop. 2 and 3; `learned`: temperatures that are learned; `classes`: Lemma 1, content that is a class;
+`table2`: Table 2 and Fig. 2, and `direct_clr`:
 Appendix E, both on CIFAR-10 with `--root FOLDER` (train/<class>/*, test/<class>/*; for `--size paper`,
 which table2 alone has, where CIFAR-10 is, or is put). Runs that have finished are not repeated, so an interrupted
 command can be started again. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run, its
@@ -19,10 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lightning_ssl_geometry.data import LatentProcess
 from lightning_ssl_geometry.functional import alignment_uniformity_terms, counter_hash
-from lightning_ssl_geometry.plots import Caption, Curve, Dot, curves, dots
+from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
@@ -37,30 +40,48 @@ NORMALIZED = [f"{LOSS}normalize=true", f"{LOSS}similarity=dot"]
 UNNORMALIZED = [f"{LOSS}normalize=false", f"{LOSS}similarity=distance"]
 WITHOUT_ITSELF = [f"{LOSS}include_self=false"]
 STANDARDIZED = [f"{MODEL}standardize=true"]
-# Arm -> name and colour of its line in Fig. 1.
-LINES = {
-    "d_c = 0": ("d_c = 0", "blue"),
-    "one tau": ("one tau", "orange"),
-    "tau_c < tau_s": ("c below s", "green"),
-    "tau_c > tau_s": ("c above s", "violet"),
-    "one tau, without itself": ("one, no self", "muted"),
-    "one tau, standardized": ("one, stand.", "red"),
-    "tau_c < tau_s, standardized": ("c below s, st.", "ink"),
-    "one tau, w/o norm": ("one, w/o n.", "red"),
-    "tau_c < tau_s, w/o norm": ("c below s, w/o", "ink"),
-    "d_c = 2": ("d_c = 2", "muted"),
-    "d_c = 4": ("d_c = 4", "orange"),
-    "d_c = 4, without itself": ("4, no self", "red"),
-    "tau_c < tau_s, without itself": ("c below s, no self", "ink"),
+# Standard deviations of the changes of content and style: the precisions 25 and 5 of AnInfoNCE, then to exact content.
+CHANGES = ((0.2, 0.447), (0.3, 0.3), (0.1, 0.3), (0.03, 0.3), (0.0, 0.3))
+RATIOS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.001)  # of the temperatures, tau_c / tau_s
+# Figure -> the arms that it shows -> name, colour and dash of the line. The tables have all arms.
+LINES: dict[str, dict[str, tuple[str, str, Dash]]] = {
+    "linear": {
+        "d_c = 0": ("d_c = 0", "blue", "solid"),
+        "d_c = 2": ("d_c = 2", "violet", "solid"),
+        "d_c = 4": ("d_c = 4", "orange", "solid"),
+        "d_c = 4, without itself": ("4, without itself", "orange", "dotted"),
+        "tau_c < tau_s": ("4, tau_c < tau_s", "green", "dashed"),
+        "tau_c < tau_s, without itself": ("both", "green", "dotted"),
+    },
+    "box": {
+        "d_c = 0": ("no content", "blue", "solid"),
+        "one tau": ("one tau", "orange", "solid"),
+        "one tau, standardized": ("one, standardized", "red", "solid"),
+        "tau_c < tau_s, standardized": ("two, standardized", "green", "solid"),
+    },
+    "sphere": {
+        "d_c = 0": ("no content", "blue", "solid"),
+        "one tau": ("one tau", "orange", "solid"),
+        "tau_c < tau_s": ("tau_c < tau_s", "green", "solid"),
+        "one tau, w/o norm": ("one, not norm.", "violet", "solid"),
+    },
+    "table2": {
+        "regular": ("regular", "blue", "solid"),
+        "w/o norm": ("w/o norm", "orange", "solid"),
+        "w/o norm + diff. tau": ("diff. tau", "green", "solid"),
+        "w/o norm, tau = P": ("tau = P", "violet", "solid"),
+        "w/o norm, dot, tau = P": ("dot, tau = P", "red", "solid"),
+    },
 }
 # Figure of the paper -> name of the comparison's figure.
 FIGURES = {
-    "linear": {"1_left": "1"},
+    "linear": {"1_left_w": "W", "1_left_wg": "W g"},
     "box": {"1_middle": "1"},
     "sphere": {"1_right": "1"},
     "crossed": {"crossed": "arms"},
     "learned": {"temperatures": "sorted"},
-    "table2": {"2_h": "spectrum_h", "2_z": "spectrum_z"},
+    "classes": {"classes": "within_class"},
+    "table2": {"2": "spectra"},
     "direct_clr": {"4": "output_weights"},
 }
 
@@ -102,16 +123,33 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
         yield "one tau, w/o norm", [f"{LOSS}temperature=1.0", *UNNORMALIZED]
     elif what == "crossed":
         yield from crossed()
+    elif what == "sweep":
+        yield from sweep()
+    elif what == "rules":
+        yield from rules()
     elif what == "learned":
-        yield "learned", []
-        yield "one tau", [f"{LOSS}temperature=0.1"]
+        yield "one tau", [f"{LOSS}temperature=0.1", f"{MODEL}loss_lr=null"]
+        for content, style in CHANGES:
+            near = [] if content else [f"{DATA}norm_tolerance=null"]
+            yield changes(content, style), [f"{DATA}content_scale={content}", f"{DATA}style_scale={style}", *near]
+    elif what == "classes":
+        yield "one per class", []
+        yield "many per class", [f"{DATA}spread=1.0"]
+        yield "untrained", [f"{MODEL}optimizer.init_args.lr=0.0", "--trainer.max_epochs=2"]
     elif what == "table2":
         free = [*UNNORMALIZED, *STANDARDIZED]
         yield "regular", []
         yield "w/o norm", [*free, f"{LOSS}temperature=1.0"]
-        yield "w/o norm + diff. tau", [*free, *two_temperatures({"laptop": 64, "paper": 256}[size], 0.7, 1.0)]
+        p = {"laptop": 64, "paper": 256}[size]
+        yield "w/o norm + diff. tau", [*free, *two_temperatures(p, 0.7, 1.0)]
+        yield "w/o norm, tau = P", [*free, f"{LOSS}temperature={p}.0"]
+        yield "w/o norm + diff. tau, tau = P", [*free, *two_temperatures(p, 0.7 * p, 1.0 * p)]
+        yield "w/o norm, dot, tau = P", [*free, f"{LOSS}similarity=dot", f"{LOSS}temperature={p}.0"]
     else:
         yield "DirectCLR", []
+        optimizer = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}  # as in direct_clr.yaml
+        words = [f"{MODEL}optimizer.init_args.{name}={value}" for name, value in optimizer.items()]
+        yield "SimCLR", [f"{MODEL}optimizer=torch.optim.SGD", *words, f"{DATA}batch_size=64"]
 
 
 def crossed() -> Iterator[tuple[str, list[str]]]:
@@ -125,6 +163,38 @@ def crossed() -> Iterator[tuple[str, list[str]]]:
                 yield f"{space}, {contrast}, {scale}, two tau", [*same, *two_temperatures(6, 0.1 * tau, tau)]
 
 
+def changes(content: float, style: float) -> str:
+    return f"changes {content:g} and {style:g}"
+
+
+def sweep() -> Iterator[tuple[str, list[str]]]:
+    """A linear encoder with ratios of its temperatures from 1 to 0.001."""
+    places = {"box, with itself": ([], 1.0), "box, without itself": (WITHOUT_ITSELF, 1.0)}
+    places |= {"sphere, without itself": ([*SPHERE, *NORMALIZED, *WITHOUT_ITSELF], 0.1)}
+    for place, (words, tau) in places.items():
+        for ratio in RATIOS:
+            yield f"{place}, {ratio:g}", [*words, *two_temperatures(8, ratio * tau, tau)]
+
+
+def rules() -> Iterator[tuple[str, list[str]]]:
+    """Temperatures of Prop. 3 as printed, by its proof, and estimated, where content changes less than style."""
+    law = [f"{DATA}conditional=normal", f"{DATA}style_scale=0.3", *UNNORMALIZED, *STANDARDIZED]
+    for sigma in (0.1, 0.03):
+        known = {"dim": 6, "sigma_c": sigma, "sigma_s": 0.3, "content_dim": 3}
+        printed = [f"{LOSS}temperature.init_args.{name}={value}" for name, value in known.items()]
+        temperatures = {
+            "one tau": [f"{LOSS}temperature=1.0"],
+            "sqrt(alpha)": [f"{LOSS}temperature={RULES}EqualizingTemperature", *printed],
+            "alpha": two_temperatures(6, (sigma / 0.3) ** 2, 1.0),
+            "estimated": [
+                f"{LOSS}temperature={RULES}GradientSpectrumTemperature",
+                f"{LOSS}temperature.init_args.dim=6",
+            ],
+        }
+        for name, words in temperatures.items():
+            yield f"sigma_c {sigma}, {name}", [*law, f"{DATA}content_scale={sigma}", *words]
+
+
 def configs(what: str, size: str, arm: str) -> list[Path]:
     """The YAML files of an arm, in their order."""
     if what == "table1":
@@ -132,9 +202,10 @@ def configs(what: str, size: str, arm: str) -> list[Path]:
     elif what == "table2":
         names = [{"laptop": "cifar10", "paper": "paper"}[size]]
     elif what == "direct_clr":
-        names = ["cifar10", "direct_clr"]
+        names = ["cifar10", *(["direct_clr"] if arm == "DirectCLR" else [])]
     else:
-        names = ["laptop", *{"box": [], "learned": ["sphere", "learned"]}.get(what, [what])]
+        after = {"box": [], "learned": ["sphere", "learned"], "sweep": ["linear"], "rules": ["sphere"]}
+        names = ["laptop", *after.get(what, [what])]
     return [HERE / f"{name}.yaml" for name in names]
 
 
@@ -143,7 +214,14 @@ def output(options: argparse.Namespace) -> Path:
 
 
 def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> Fit:
-    said = arm.replace("<", "below").replace(">", "above").replace("w/o", "without").replace("=", "")
+    said = (
+        arm.replace("(", " ")
+        .replace(")", "")
+        .replace("<", "below")
+        .replace(">", "above")
+        .replace("w/o", "without")
+        .replace("=", "")
+    )
     folder = output(options) / "_".join(said.replace(",", "").replace(".", "").split()) / f"seed{seed}"
     read = configs(options.what, options.size, arm)
     words = command(options, folder, configs=read, added=added, seed=seed)
@@ -176,10 +254,17 @@ def inverse_rows(arm: str, seed: int) -> Iterator[Row]:
     process = LatentProcess(10, 2, **law, style_scale=0.05, concentration=0.05)
     z1, z2 = process.sample(counter_hash(seed, torch.arange(10_000))).double()
     similarity = {"similarity": "distance", "normalize": False} if arm == "box" else {}
-    terms = alignment_uniformity_terms(z1, z2, 1.0, **similarity)
-    for name, term in terms._asdict().items():
-        yield Row(arm, seed, f"inverse_{name}", term.mean().item())
-        yield Row(arm, seed, f"inverse_{name}_std", term.std().item())
+    maps = {"inverse": (z1, z2)} | ({"harmonics": (harmonics(z1), harmonics(z2))} if arm == "sphere" else {})
+    for kind, views in maps.items():
+        for name, term in alignment_uniformity_terms(*views, 1.0, **similarity)._asdict().items():
+            yield Row(arm, seed, f"{kind}_{name}", term.mean().item())
+            yield Row(arm, seed, f"{kind}_{name}_std", term.std().item())
+
+
+def harmonics(z: Tensor) -> Tensor:
+    """A map of the sphere's two content dimensions alone, (N, 6): cos and sin of 1, 2 and 3 times their angle."""
+    angle = torch.atan2(z[:, 1], z[:, 0])[:, None] * torch.arange(1, 4, dtype=z.dtype)
+    return torch.cat([angle.cos(), angle.sin()], dim=1)
 
 
 def spread(rows: list[Row], arm: str, quantity: str) -> str:
@@ -190,6 +275,7 @@ QUANTITIES = {
     "table1": {
         **{f"g^-1, {name}": f"inverse_{name}" for name in ("align", "uniform", "total")},
         **{f"g^-1, {name}, deviation over samples": f"inverse_{name}_std" for name in ("align", "uniform", "total")},
+        **{f"content alone, {name}": f"harmonics_{name}" for name in ("align", "uniform", "total")},
         **{f"f_InfoNCE, {name}": f"val/loss_terms_{name}" for name in ("align", "uniform", "total")},
         "R^2 of content in z": "val/latent_r2_content_z",
         "R^2 of style in z": "val/latent_r2_style_z",
@@ -198,6 +284,12 @@ QUANTITIES = {
     | {f"effective rank of {x}": f"val/effective_rank_{x}" for x in "hz"}
     | {f"participation ratio of {x}": f"val/variance_rank_{x}_participation_ratio" for x in "hz"}
     | {f"first direction's share of {x}": f"val/variance_rank_{x}_leading_share" for x in "hz"},
+    "classes": {
+        f"{name}, {x}": f"val/collapse_{x}_{key}"
+        for x in "hz"
+        for name, key in {"within classes": "within_class", "lengths": "equinorm", "angles": "simplex"}.items()
+    }
+    | {"participation ratio of z": "val/variance_rank_z_participation_ratio"},
     "direct_clr": {"r": "accuracy/trained", "h": "accuracy/backbone.network.layer4.0"}
     | {f"mean absolute weight, {which}": f"val/output_weights_{which}" for which in ("used", "unused")},
 }
@@ -243,38 +335,81 @@ def spectra(rows: list[Row]) -> str:
     return markdown(["", "of W", "of W g"], lines)
 
 
-def by_index(rows: list[Row]):
-    """Fig. 1 left, of W g."""
+def by_index(rows: list[Row], which: int):
+    """Fig. 1 left, of W (0) or of W g (1)."""
     lines = []
-    for arm in dict.fromkeys(row.arm for row in rows):
-        values = normalized(rows, arm)[1]
-        name, color = LINES[arm]
-        lines.append(Curve(f"{name} {values[-1]:.2f}", np.arange(1.0, len(values) + 1), values, color))
-    caption = Caption(title="Singular values of W g over their largest", notes=("Means over seeds.",))
+    for arm, (name, color, dash) in LINES["linear"].items():
+        values = normalized(rows, arm)[which]
+        lines.append(Curve(name, np.arange(1.0, len(values) + 1), values, color, dash=dash))
+    title = f"Singular values of {('W', 'W g')[which]} over their largest"
+    caption = Caption(title=title, notes=("Means over seeds, d = 8. Both: without itself, and tau_c < tau_s.",))
     return curves(lines, xlabel="index", ylabel="normalised singular value", floor=0.0, caption=caption)
 
 
-def by_layer(rows: list[Row]):
-    """Fig. 1 middle and right: how much of the style each layer holds, mean and deviation over seeds."""
+def before_and_after(rows: list[Row]):
+    """Fig. 2: the spectra of h and z, means over seeds, each over its largest value."""
     lines = []
-    for arm in dict.fromkeys(row.arm for row in rows):
-        values = places(rows, arm, "val/latent_r2_style")
-        name, color = LINES[arm]
-        x, label = np.arange(float(values.shape[1])), f"{name} {values.mean(0)[-1]:.2f}"
-        lines.append(Curve(label, x, values.mean(0), color, spread=values.std(0, ddof=min(1, len(values) - 1))))
-    caption = Caption(title="Style by layer", notes=("Of z at the right. Mean and standard deviation over seeds.",))
-    return curves(lines, xlabel="layer, from the input (0) to z", ylabel="adjusted R²", floor=0.0, caption=caption)
+    for arm, (name, color, _) in LINES["table2"].items():
+        kinds: tuple[tuple[str, Dash], ...] = (("h", "solid"), ("z", "dashed"))
+        for x, dash in kinds:
+            found = places(rows, arm, f"val/log_spectrum_{x}")
+            if found.size:
+                share = np.exp(found - found[:, :1]).mean(0)
+                label = name if x == "h" else ""
+                lines.append(Curve(label, np.arange(1.0, len(share) + 1), share, color, dash=dash))
+    notes = ("Solid: h, before the projector. Dashed: z, after it. Means over seeds.",)
+    caption = Caption(title="Singular values over their largest", notes=notes)
+    return curves(lines, xlabel="index", ylabel="singular value", log=True, caption=caption)
 
 
-def sorted_temperatures(rows: list[Row]):
-    """The sorted temperatures of each seed; the order of outputs differs between seeds, so there is no mean."""
+def by_layer(rows: list[Row], what: str):
+    """Fig. 1 middle and right: how much of style and content each layer holds, mean and deviation over seeds."""
     lines = []
-    for seed, color in zip(sorted({row.seed for row in rows}), ("blue", "green", "violet"), strict=False):
-        name = "val/dimension_temperature/"
-        found = [r.value for r in rows if (r.arm, r.seed) == ("learned", seed) and r.quantity.startswith(name)]
-        lines.append(Curve(f"seed {seed}", np.arange(1.0, len(found) + 1), np.sort(found), color))
-    caption = Caption(title="Learned temperatures, sorted")
+    for arm, (name, color, _) in LINES[what].items():
+        kinds: tuple[tuple[str, Dash], ...] = (("style", "solid"), ("content", "dashed"))
+        for kind, dash in kinds:
+            found = places(rows, arm, f"val/latent_r2_{kind}")
+            if not found.size:
+                continue  # d_c = 0
+            values = np.concatenate([found[:, :13:2], found[:, -1:]], axis=1)  # the input, six activations, and z
+            spread = values.std(0, ddof=min(1, len(values) - 1))
+            label = name if kind == "style" else ""
+            x = np.arange(float(values.shape[1]))
+            lines.append(Curve(label, x, values.mean(0), color, dash=dash, spread=spread, bounds=(-np.inf, 1.0)))
+    names = ("x", "1", "2", "3", "4", "5", "h", "z")
+    notes = ("Solid: style. Dashed: content. Mean and standard deviation over seeds.",)
+    caption = Caption(title="Latents by layer", notes=notes)
+    return curves(lines, xlabel="layer", ylabel="adjusted R²", floor=0.0, ceiling=1.0, names=names, caption=caption)
+
+
+def temperatures(rows: list[Row], arm: str) -> np.ndarray:
+    """The sorted temperatures of each seed, (seeds, outputs): the order of the outputs differs between seeds."""
+    return np.sort(places(rows, arm, "val/dimension_temperature"), axis=1)
+
+
+def sorted_temperatures(rows: list[Row], content: float, style: float):
+    """The learned temperatures beside 2 sigma^2, the temperatures for which the inverse of g has the least loss."""
+    found = temperatures(rows, changes(content, style))
+    output, half = np.arange(1.0, found.shape[1] + 1), found.shape[1] // 2
+    truth = np.repeat([2 * content**2, 2 * style**2], [half, len(output) - half])
+    spread = found.std(0, ddof=min(1, len(found) - 1))
+    lines = [
+        Curve("2 sigma²", output, truth, "ink", dash="dashed"),
+        Curve("learned", output, found.mean(0), "blue", spread=spread),
+    ]
+    notes = (f"sigma = {content:g} for content and {style:g} for style. Mean and standard deviation over seeds.",)
+    caption = Caption(title="Learned temperatures, sorted", notes=notes)
     return curves(lines, xlabel="output, by its temperature", ylabel="temperature", floor=0.0, caption=caption)
+
+
+def learned_table(rows: list[Row]) -> str:
+    """Markdown: learned temperatures of content and style, the means of the lower and the upper half, and the truth."""
+    lines = []
+    for content, style in CHANGES:
+        lower, upper = (part.mean(1) for part in np.array_split(temperatures(rows, changes(content, style)), 2, axis=1))
+        cells = [over_seeds(part, ".3f") for part in (lower, upper)]
+        lines.append([f"{content:g}, {style:g}", *cells, f"{2 * content**2:.3f}", f"{2 * style**2:.3f}"])
+    return markdown(["sigma of content, style", "lower half", "upper half", "2 sigma_c^2", "2 sigma_s^2"], lines)
 
 
 def by_arm(rows: list[Row]):
@@ -299,20 +434,23 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Ro
     print(write_comparison(runs, output(options) / "comparison.html"))
     drawn = comparison_figures(runs)
     if options.what in ("box", "sphere"):
-        drawn["1"] = by_layer(rows)
+        drawn["1"] = by_layer(rows, options.what)
     if options.what == "linear":
-        drawn["1"] = by_index(rows)
+        drawn |= {"W": by_index(rows, 0), "W g": by_index(rows, 1)}
+    if options.what == "table2":
+        drawn["spectra"] = before_and_after(rows)
     if options.what == "crossed":
         drawn["arms"] = by_arm(rows)
     if options.what == "learned":
-        drawn["sorted"] = sorted_temperatures(rows)
+        drawn["sorted"] = sorted_temperatures(rows, *CHANGES[0])
     for number, name in FIGURES.get(options.what, {}).items():
         if name in drawn:
             print(save(drawn[name], output(options) / f"figure_{number}.png"))
 
 
 def main() -> None:
-    what = ("table1", "linear", "box", "sphere", "crossed", "learned", "table2", "direct_clr")
+    latents = ("table1", "linear", "sweep", "box", "sphere", "crossed", "rules", "learned", "classes")
+    what = (*latents, "table2", "direct_clr")
     arguments = parser(__doc__, "runs/content_suppresses_style", what=what)
     arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
     options = arguments.parse_intermixed_args()
@@ -324,8 +462,10 @@ def main() -> None:
         rows += [row for arm, seed, _ in each(runs) for row in inverse_rows(arm, seed)]
     write(rows, output(options) / "results.csv", ".5g")
     print(table(options.what, rows))
-    if options.what == "linear":
+    if options.what in ("linear", "sweep"):
         print(spectra(rows))
+    if options.what == "learned":
+        print(learned_table(rows))
     draw(options, paths(runs), rows)
 
 

@@ -4,14 +4,14 @@
 
 `FOLDER` has MNIST/raw as torchvision lays it out; `--size smoke` needs none. `table1`: ours and SimCLR on the grid, and
 Figs. 3, 7 and 8; `as_printed`: the same with the paper's policy network, beta and lambda; `table2`: MNIST as it is;
-`lambda`: several weights of the entropy; `plane`: Fig. 6, embeddings on a circle; `exact`: Eq. 2 without
-Jensen's inequality; `settle`: the paper's policy network for 10,000 steps, with two estimators of phase 2, with the
-paper's beta and lambda and with ten times them, judged on validation digits; `estimators`: how well the estimators of
-phase 2 follow the exact gradient; `policy`: the policy alone, trained with each estimator on a fixed encoder; `bounds`:
-the losses beside the mutual information, where it is known (no data).
+`lambda`: several weights of the entropy, judged on validation digits; `plane`: Fig. 6, embeddings on a circle; `exact`:
+Eq. 2 without Jensen's inequality; `settle`: the paper's policy network, with each estimator of phase 2, with the
+paper's beta and lambda and with ten times them, judged on validation digits; `long`: the first of them for 10,000
+steps; `estimators`: how well the estimators of phase 2 follow the exact gradient; `policy`: the policy alone, trained
+with each estimator on a fixed encoder; `bounds`: the losses beside the mutual information, where it is known (no data).
 
 The smoke size has table1, lambda, estimators, policy and bounds alone; the paper's size is as printed by itself, and
-has none of settle and the last three. Runs that have finished are not repeated, and a run that was interrupted
+has none of settle, long and the last three. Runs that have finished are not repeated, and a run that was interrupted
 continues from its last checkpoint. The seeds are 0 to 2, at the paper's size 0 to 3, at the smoke size 0.
 OUTPUT/<size>/<what>/ has a CSV and the PNGs, and for runs of the whole method comparison.html and, for every run, its
 report.html.
@@ -41,8 +41,12 @@ NUMBERS = {  # of ALONE
     "laptop": {"repeats": 400, "encoder_epochs": 5, "epochs": 8, "images": 4000, "test_images": 1000},
 }
 SEEDS = {"smoke": [0], "laptop": [0, 1, 2], "paper": [0, 1, 2, 3]}
-LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2)
+LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2, 2e-2, 5e-2)
 CONSTANTS = {0.5: 0.0025, 5.0: 0.025}  # beta -> lambda: the paper's, and ten times them
+ESTIMATORS = {
+    "settle": ("DistinctPairs", "ScoreFunction", "AllPairs", "ExactInformation"),
+    "long": ("DistinctPairs",),
+}
 VALIDATED = [
     "--trainer.callbacks+=lightning_ssl_geometry.callbacks.ChannelEvaluation",
     "--trainer.callbacks.split=val",
@@ -66,15 +70,17 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
     """Names of the arms, and what each adds to the command line."""
     overlays = {"as_printed": "as_printed", "table2": "mnist", "plane": "plane", "exact": "exact"}
     added = ["--config", str(HERE / f"{overlays[what]}.yaml")] if what in overlays else []
-    if what == "settle":
-        printed = ["--config", str(HERE / "as_printed.yaml"), "--trainer.max_epochs=107", *VALIDATED]
+    if what in ("settle", "long"):
+        longer = ["--trainer.max_epochs=107"] if what == "long" else []
+        printed = ["--config", str(HERE / "as_printed.yaml"), *longer, *VALIDATED]
         for beta, weight in CONSTANTS.items():
-            for name in ("AllPairs", "DistinctPairs"):
+            for name in ESTIMATORS[what]:
                 estimator = f"{MODEL}policy_gradient=lightning_ssl_geometry.losses.{name}"
                 constants = [f"{MODEL}beta={beta}", f"{MODEL}entropy_weight={weight}"]
                 yield f"beta {beta:g}, {name}", [*printed, *constants, estimator]
     elif what == "lambda":
         shorter = ["--trainer.max_epochs=5"] if size == "laptop" else []
+        shorter += VALIDATED
         yield from ((f"{weight:g}", [*shorter, f"{MODEL}entropy_weight={weight}"]) for weight in LAMBDAS)
     else:
         yield "ours", added
@@ -156,7 +162,7 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
 
 
 def main() -> None:
-    what = ("table1", "as_printed", "table2", "lambda", "plane", "exact", "settle", *ALONE)
+    what = ("table1", "as_printed", "table2", "lambda", "plane", "exact", "settle", "long", *ALONE)
     arguments = parser(__doc__, "runs/augmentation_channel", what=what)
     arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
     arguments.set_defaults(seeds=None)
@@ -169,10 +175,10 @@ def main() -> None:
         ALONE[options.what](options)
         return
     runs = grid(options, dict(settings(options.what, options.size)), fit)
-    split = "val" if options.what == "settle" else "test"
+    split = "val" if options.what in ("settle", "lambda") else "test"
     rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed, split)]
     write(rows, output(options) / "results.csv", ".4f")
-    print(settings_table(options.what, rows) if options.what in ("lambda", "settle") else arms_table(rows))
+    print(settings_table(options.what, rows) if options.what in ("lambda", "settle", "long") else arms_table(rows))
     draw(options, paths(runs))
 
 

@@ -41,7 +41,7 @@ class LatentDGPDataModule(SyntheticDataModule):
         test_size: Number of pairs for testing.
         seed: Seed of the latents and of the default mixing.
         **latent: Arguments of :class:`LatentProcess`: `space`, `marginal`, `marginal_scale`, `conditional`,
-            `style_scale`, `content_scale`, `p`, `concentration`.
+            `style_scale`, `content_scale`, `p`, `concentration`, `norm_tolerance`.
 
     Attributes:
         process: The :class:`LatentProcess`.

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import at_least, inside, one_of
 from lightning_ssl_geometry.random import (
     counter_hash,
     counter_uniform,
     generalized_normal,
+    reject,
     uniform_sphere,
     von_mises_fisher,
 )
@@ -25,6 +26,7 @@ Space = Literal["box", "sphere", "unbounded"]
 Marginal = Literal["uniform", "normal", "laplace"]
 Conditional = Literal["normal", "laplace", "generalized_normal", "von_mises_fisher"]
 _ANCHOR, _POSITIVE = 0, 1
+_ATTEMPTS = 1 << 20
 _BOUNDS = {"box": (0.0, 1.0), "sphere": (-math.inf, math.inf), "unbounded": (-math.inf, math.inf)}
 
 
@@ -39,6 +41,7 @@ class LatentSettings(TypedDict, total=False):
     content_scale: float | Sequence[float]
     p: float
     concentration: float
+    norm_tolerance: float | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ class LatentProcess:
     :math:`|z_s|`. Then "von_mises_fisher" has the density :math:`\exp(\kappa \langle z, \tilde z \rangle)`. So the
     direction of the style has the concentration :math:`\kappa |z_s|^2`. Other conditionals add noise to the style, and
     scale it back to its length. If `content_scale` is not 0, noise is added to all dimensions, and the result is scaled
-    to length 1.
+    to length 1. With `norm_tolerance`, the noise is drawn again where the length of the result differs from 1 by this
+    much or more, as in the experiments of AnInfoNCE (Rusak et al. 2024). The smaller the tolerance, the closer is the
+    density of normal noise to :math:`\exp(-\sum_k (\tilde z_k - z_k)^2 / (2 \sigma_k^2))` on the sphere.
 
     The scale of "normal" is the standard deviation before truncation. The scale of "laplace" is b in the density
     :math:`\exp(-|x| / b)`. The scale of "generalized_normal" is s in the density :math:`\exp(-(|x| / s)^p)`.
@@ -76,10 +81,13 @@ class LatentProcess:
             exactly. "von_mises_fisher" requires 0.
         p: Shape of "generalized_normal", >= 1.
         concentration: kappa >= 0 of "von_mises_fisher".
+        norm_tolerance: None, or > 0: the largest change of the length by noise on the sphere, where `content_scale` is
+            not 0. Others are drawn again.
 
     Raises:
         ValueError: If an argument has a wrong value, type or length, or if the space does not have this distribution.
             It is also raised on the sphere for one style dimension with `content_scale` 0. This style could not change.
+            A draw raises it if `norm_tolerance` rejects a million draws of one pair.
     """
 
     dim: int
@@ -92,6 +100,7 @@ class LatentProcess:
     content_scale: float | Sequence[float] = 0.0
     p: float = 3.0
     concentration: float = 400.0
+    norm_tolerance: float | None = None
 
     def __post_init__(self) -> None:
         one_of(get_args(Space), space=self.space)
@@ -114,6 +123,8 @@ class LatentProcess:
         for name, bound in {"p": 1, "concentration": 0}.items():
             if not isinstance(given := getattr(self, name), Real) or not bound <= float(given) < math.inf:
                 raise ValueError(f"Expected `{name}` to be a number >= {bound} and finite, but got {given!r}.")
+        if self.norm_tolerance is not None:
+            inside("(0, inf)", norm_tolerance=self.norm_tolerance)
         self._check_combination()
 
     @property
@@ -141,10 +152,28 @@ class LatentProcess:
         if self.space != "sphere" or self._moves_content:
             parts = [(self.content_scale, self.content_dim), (self.style_scale, self.dim - self.content_dim)]
             scale = torch.cat([_values(scale, size, key.device) for scale, size in parts])
+            if self.norm_tolerance is not None:
+                key = self._accepted(anchor, scale, key)
             noisy = self._noisy(anchor, scale, key)
             return normalize(noisy.double(), dim=1).float() if self.space == "sphere" else noisy
         content, style = anchor.split([self.content_dim, self.dim - self.content_dim], dim=1)
         return torch.cat([content, self._turned(style, key)], dim=1) if self.content_dim < self.dim else anchor
+
+    def _accepted(self, anchor: Tensor, scale: Tensor, key: Tensor) -> Tensor:
+        # The key of the first draw of each pair whose length is close to 1.
+        def attempt(rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+            if int(numbers.max()) >= _ATTEMPTS:
+                raise ValueError(
+                    f"Expected a larger `norm_tolerance` or smaller scales, but got {self.norm_tolerance} and a pair "
+                    f"whose first {_ATTEMPTS:,} draws were all rejected."
+                )
+            keys = counter_hash(key[rows], numbers)
+            length = torch.linalg.vector_norm(self._noisy(anchor[rows], scale, keys).double(), dim=1)
+            return keys, (length - 1).abs() < self.norm_tolerance
+
+        kept = key.clone()
+        reject(kept, torch.arange(len(key), device=key.device), attempt)
+        return kept
 
     def _noisy(self, mean: Tensor, scale: Tensor, key: Tensor) -> Tensor:
         shape, factor = _shape(self.conditional, self.p)
@@ -168,6 +197,11 @@ class LatentProcess:
     def _check_combination(self) -> None:
         if self.space == "unbounded" and self.marginal == "uniform":
             raise ValueError("Expected `marginal` 'normal' or 'laplace' in the unbounded `space`, but got 'uniform'.")
+        if self.norm_tolerance is not None and not (self.space == "sphere" and self._moves_content):
+            raise ValueError(
+                "Expected `norm_tolerance` None unless `space` is 'sphere' and `content_scale` is not 0, but got "
+                f"{self.norm_tolerance} with {self.space!r} and {self.content_scale}."
+            )
         if self.space != "sphere":
             if self.conditional == "von_mises_fisher":
                 raise ValueError(f"Expected `space` 'sphere' for von Mises-Fisher positives, but got {self.space!r}.")

@@ -9,11 +9,11 @@ __all__ = ["AdaptiveTemperatureModule"]
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 from torch import nn
 
-from lightning_ssl_geometry.checks import switch
+from lightning_ssl_geometry.checks import inside, switch
 from lightning_ssl_geometry.deprecation import by_position, deprecated
 from lightning_ssl_geometry.functional.info_nce import forms
 from lightning_ssl_geometry.losses import InfoNCELoss
@@ -38,6 +38,9 @@ class AdaptiveTemperatureModule(SSLModule):
             `InfoNCELoss(1.0, form="RUSAK", normalize=False, similarity="distance")`.
         standardize: Whether to give each dimension of z mean 0 and variance 1 over both views of the batch, by an
             `nn.BatchNorm1d` without weights. With several processes, also set the Trainer's `sync_batchnorm`.
+        loss_lr: Learning rate of the loss's parameters, such as the precisions of a :class:`losses.LearnedTemperature`,
+            > 0. The scheduler changes it by the same factor as the others. None: that of the other parameters. In the
+            experiments of AnInfoNCE, it is ten times theirs.
         temperature: Deprecated, like all arguments up to `mode`. Pass these arguments to the `InfoNCELoss` in `loss`.
         normalize: Deprecated.
         similarity: Deprecated.
@@ -71,6 +74,7 @@ class AdaptiveTemperatureModule(SSLModule):
         *,
         loss: InfoNCELoss | None = None,
         standardize: bool = False,
+        loss_lr: float | None = None,
         temperature: float | Sequence[float] | nn.Module | None = None,
         normalize: bool | None = None,
         similarity: Literal["dot", "distance"] | None = None,
@@ -90,12 +94,23 @@ class AdaptiveTemperatureModule(SSLModule):
             projector = nn.Sequential(projector, nn.BatchNorm1d(_outputs(projector), affine=False))
         super().__init__(backbone, projector, **settings)
         self.loss = _loss(loss, {name: value for name, value in old.items() if value is not None})
+        if loss_lr is not None:
+            inside("(0, inf)", loss_lr=loss_lr)
+            if not list(self.loss.parameters()):
+                raise ValueError(f"Expected a `loss` with parameters for `loss_lr` = {loss_lr}, but got {self.loss}.")
+        self.loss_lr = loss_lr
 
     def step(self, batch: Batch) -> Observation:
         """Return `h`, `z`, the `loss` and the loss's `temperature`."""
         h, z = self.embed(two_views(batch))
         loss, temperature = self.loss.with_temperature(z[0], z[1])
         return {"loss": loss, "h": h, "z": z, "temperature": temperature}
+
+    def _parameter_groups(self, *modules: nn.Module) -> list[dict[str, Any]]:
+        if self.loss_lr is None:
+            return super()._parameter_groups(*modules)
+        own = {"params": list(self.loss.parameters()), "lr": self.loss_lr, "weight_decay": 0.0}
+        return [*super()._parameter_groups(*(each for each in self.children() if each is not self.loss)), own]
 
 
 def _loss(loss: InfoNCELoss | None, old: dict[str, object]) -> InfoNCELoss:

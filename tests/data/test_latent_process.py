@@ -1,6 +1,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -120,6 +121,41 @@ def test_noise_of_content_and_style_on_the_sphere_is_that_of_the_scales_along_it
     assert torch.allclose(found.mean(0).sqrt(), expected.mean(0).sqrt(), rtol=0.03)
 
 
+def test_normal_noise_that_keeps_its_length_is_von_mises_fisher():
+    scales = {"space": "sphere", "content_scale": 0.4, "style_scale": 0.4}
+
+    def cosine_law(**more):  # of equal scales: the density of the cosine t is exp(t / 0.4^2) (1 - t^2) in 5 dimensions
+        anchor, positive = draw(**scales, **more).double()
+        assert torch.allclose(positive.norm(dim=1), torch.ones(N, dtype=torch.float64))
+        grid = torch.linspace(-1, 1, 20_001, dtype=torch.float64)
+        mass = torch.cumulative_trapezoid(((grid - 1) / 0.16).exp() * (1 - grid.square()), grid)
+        return distance((anchor * positive).sum(1), lambda t: np.interp(t, grid[1:], mass / mass[-1]))
+
+    assert cosine_law(norm_tolerance=0.02) > 1e-3
+    assert cosine_law() < 1e-12
+
+
+def test_normal_noise_that_keeps_its_length_has_the_density_of_its_scales_on_the_sphere():
+    scale = torch.tensor([0.2, 0.2, 0.45, 0.45, 0.45], dtype=torch.float64)
+    scales = {"space": "sphere", "content_scale": 0.2, "style_scale": 0.45}
+    anchor, positive = draw(**scales, norm_tolerance=0.02).double()
+    found = (positive - anchor).square().mean(0)
+    everywhere = draw(n=4000, seed=1, **scales)[0].double()  # uniform; weighed by the density, slowly
+    change = (everywhere - anchor[:1000, None]).square()
+    weight = (-change / (2 * scale.square())).sum(2).softmax(1)
+    expected = (weight[:, :, None] * change).sum(1).mean(0)
+    assert torch.allclose(found, expected, rtol=0.05)
+    projected = (draw(**scales)[1].double() - anchor).square().mean(0)
+    assert not torch.allclose(projected, expected, rtol=0.08)
+
+
+def test_noise_that_cannot_keep_its_length_is_an_error():
+    with pytest.raises(
+        ValueError, match=r"a larger `norm_tolerance` or smaller scales, but got 1e-09 and a pair whose"
+    ):
+        draw(n=1, space="sphere", content_scale=0.1, norm_tolerance=1e-9)
+
+
 @pytest.mark.parametrize("settings", [setting for setting in PROCESSES if setting["conditional"] != "laplace"])
 def test_latents_are_float32_whatever_the_default_dtype(settings):
     expected = draw(n=20, **settings)
@@ -139,7 +175,8 @@ def test_scale_0_gives_the_anchor():
 
 
 def test_a_pair_depends_on_its_key_alone():
-    for settings in ({}, VMF, {"space": "sphere", "marginal": "laplace"}):
+    near = {"space": "sphere", "content_scale": 0.2, "style_scale": 0.5, "norm_tolerance": 0.1}
+    for settings in ({}, VMF, {"space": "sphere", "marginal": "laplace"}, near):
         process = LatentProcess(5, 2, **settings)
         key = counter_hash(1, torch.arange(60))
         whole, order = process.sample(key), torch.randperm(60)
@@ -193,6 +230,12 @@ ERRORS = [
     (
         {"space": "sphere", "content_dim": 4},
         "no or several style dimensions beside exact content on the sphere, but got 1",
+    ),
+    *[({"norm_tolerance": value}, "`norm_tolerance` > 0 and finite, but got") for value in (0.0, -1.0, math.nan, "a")],
+    ({"norm_tolerance": 0.1}, "`norm_tolerance` None unless `space` is 'sphere' and .* but got 0.1 with 'box' and 0.0"),
+    (
+        {"norm_tolerance": 0.1, "space": "sphere"},
+        "`norm_tolerance` None unless .* `content_scale` is not 0, but got 0.1 with 'sphere' and 0.0",
     ),
     (VMF | {"content_scale": 0.1}, r"`content_scale` 0 for von Mises-Fisher positives, but got 0\.1"),
 ]

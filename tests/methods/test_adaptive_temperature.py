@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 import torch
 from hosts import quiet
@@ -100,6 +102,22 @@ def test_a_learned_temperature_is_in_the_optimizer_without_weight_decay_and_in_t
     assert "loss.temperature.log_precision" in model.state_dict()
 
 
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+@pytest.mark.parametrize("exclude", [False, True])
+def test_the_loss_can_have_its_own_learning_rate(tmp_path, exclude):
+    optimizer = functools.partial(torch.optim.AdamW, lr=0.01, weight_decay=0.5)
+    model = module(LearnedTemperature(4), optimizer=optimizer, exclude_norm_and_bias=exclude, loss_lr=0.1)
+    trainer = quiet(tmp_path, max_epochs=1)
+    trainer.fit(model, DataLoader([batch()], collate_fn=lambda rows: rows[0]))
+    *others, own = trainer.optimizers[0].param_groups
+    assert own["params"] == [model.loss.temperature.log_precision]
+    assert (own["initial_lr"], own["weight_decay"]) == (0.1, 0.0)
+    assert own["lr"] == pytest.approx(10.0 * others[0]["lr"])
+    assert {group["initial_lr"] for group in others} == {0.01}
+    parameters = [p for group in trainer.optimizers[0].param_groups for p in group["params"]]
+    assert sorted(map(id, parameters)) == sorted(map(id, model.parameters()))
+
+
 @pytest.mark.filterwarnings("ignore:The temperature of content")
 def test_the_gradient_spectrum_finds_the_content_of_a_linear_process():
     # Half of the latents are exact content. On Euclidean distances no output is content until temperatures differ.
@@ -187,3 +205,9 @@ def test_wrong_input_is_named():
         AdaptiveTemperatureModule(SmallCNN(1, 8), nn.Linear(64, 4), loss=rusak(1.0), temperature=0.5, normalize=True)
     with pytest.raises(ValueError, match="Expected `standardize` to be True or False, but got 'no'"):
         module(standardize="no")
+    with pytest.raises(
+        ValueError, match=r"Expected a `loss` with parameters for `loss_lr` = 0\.1, but got InfoNCELoss"
+    ):
+        module(1.0, loss_lr=0.1)
+    with pytest.raises(ValueError, match="Expected `loss_lr` > 0 and finite, but got 0"):
+        module(LearnedTemperature(4), loss_lr=0.0)
