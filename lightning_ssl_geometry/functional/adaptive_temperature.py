@@ -49,7 +49,8 @@ def equalizing_temperature(sigma_c: float, sigma_s: float, *, floor: float = 0.1
     .. math:: \tau_c = \sqrt{\alpha_c} = \sigma_c / \sigma_s
 
     Prop. 3 of Rusak et al. 2022. As in the proof, `InfoNCELoss` with `mode="feature"` divides the embeddings by
-    :math:`\tau_c`. In its default mode, `InfoNCELoss` divides the squared differences.
+    :math:`\tau_c`. In its default mode, `InfoNCELoss` divides the squared differences, so that the square of this
+    temperature has the same effect.
 
     Args:
         sigma_c: Standard deviation of the change of content between two views, >= 0.

@@ -58,7 +58,9 @@ class EqualizingTemperature(_FixedTemperature):
     r"""Fixed temperatures by Prop. 3 of Rusak et al. 2022: :math:`\sigma_c / \sigma_s` for content, 1 for style.
 
     Content hardly changes between the views of a sample; style changes. The paper states these temperatures for squared
-    differences, the mode "distance" of :class:`InfoNCELoss`. The proof divides the embeddings, the mode "feature".
+    differences, the mode "distance" of :class:`InfoNCELoss`. Its proof divides the embeddings, the mode "feature".
+    Therefore the proof needs the square in the mode "distance", :math:`\sigma_c^2 / \sigma_s^2`. It can be the `tau_c`
+    of a :class:`ContentStyleTemperature`.
 
     Args:
         dim: P, the number of dimensions of the embeddings.
