@@ -382,6 +382,10 @@ def by_layer(rows: list[Row], what: str):
     return curves(lines, xlabel="layer", ylabel="adjusted R²", floor=0.0, ceiling=1.0, names=names, caption=caption)
 
 
+def of_seeds(count: int) -> str:
+    return "Mean and standard deviation over seeds." if count > 1 else "One seed."
+
+
 def temperatures(rows: list[Row], arm: str) -> np.ndarray:
     """The sorted temperatures of each seed, (seeds, outputs): the order of the outputs differs between seeds."""
     return np.sort(places(rows, arm, "val/dimension_temperature"), axis=1)
@@ -397,7 +401,7 @@ def sorted_temperatures(rows: list[Row], content: float, style: float):
         Curve("2 sigma²", output, truth, "ink", dash="dashed"),
         Curve("learned", output, found.mean(0), "blue", spread=spread),
     ]
-    notes = (f"sigma = {content:g} for content and {style:g} for style. Mean and standard deviation over seeds.",)
+    notes = (f"sigma = {content:g} for content and {style:g} for style. {of_seeds(len(found))}",)
     caption = Caption(title="Learned temperatures, sorted", notes=notes)
     return curves(lines, xlabel="output, by its temperature", ylabel="temperature", floor=0.0, caption=caption)
 
@@ -423,9 +427,8 @@ def by_arm(rows: list[Row]):
         std = z.std(ddof=1) if len(z) > 1 else np.nan
         text, color = over_seeds(z, ".2f"), "orange" if space == "box" else "blue"
         groups.setdefault(f"{space}, {contrast}", []).append(Dot(label, z.mean(), std, text, color, before=h.mean()))
-    seeds = len({row.seed for row in rows})
-    of_seeds = "Mean and standard deviation over seeds." if seeds > 1 else "One seed."
-    caption = Caption(title="Style in z", notes=(f"Rings: in h. {of_seeds}",))
+    notes = (f"Rings: in h. {of_seeds(len({row.seed for row in rows}))}",)
+    caption = Caption(title="Style in z", notes=notes)
     return dots(list(groups.items()), xlabel="adjusted R² of the style", caption=caption)
 
 

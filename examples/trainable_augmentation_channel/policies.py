@@ -28,7 +28,7 @@ from lightning_ssl_geometry.methods import CRLTACModule
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-from frozen import NETWORKS, Images, channel, embedded, encoder  # noqa: E402
+from frozen import NETWORKS, Images, channel, embedded, encoder, parts  # noqa: E402
 from recipe import Fit, each, grid, markdown, over_seeds, write  # noqa: E402
 
 # Name -> estimators, one after the other, each for all epochs.
@@ -94,10 +94,25 @@ def judged(fitted: Images, test: Images, log_weights: tuple[Tensor, Tensor], bet
     objective = -exact_channel_loss(test.z, log_weights[1][own], test.inverse[own], beta).item()
     probability = log_weights[1].exp()
     entropy = policy_entropy(log_weights[1]).mean().item()
+    cell = cell_from_z(fitted, test, log_weights)
+    return [objective, entropy, (probability * ~test.empty).sum(1).mean().item(), cell]
+
+
+def cell_from_z(fitted: Images, test: Images, log_weights: tuple[Tensor, Tensor]) -> float:
+    """The accuracy of a logistic regression that reads the digit's cell from Z."""
     z = [averaged(images, log.exp()) for images, log in zip((fitted, test), log_weights, strict=True)]
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)).fit(z[0], fitted.cell)
-    cell = probe.score(z[1], test.cell)
-    return [objective, entropy, (probability * ~test.empty).sum(1).mean().item(), cell]
+    return probe.score(z[1], test.cell)
+
+
+def cell_of_run(options: argparse.Namespace, checkpoint: Path, seed: int) -> float:
+    """The accuracy of the digit's cell, read from Z of a run of the whole method with linear layers."""
+    model, data = parts(options, seed, "linear layers")
+    model.load_state_dict(torch.load(checkpoint, weights_only=True)["state_dict"])
+    model.eval()
+    fitted = embedded(model, data, data.unaugmented_dataloader("train"), options.images)
+    test = embedded(model, data, data.test_dataloader(), options.test_images)
+    return cell_from_z(fitted, test, (log_policy(model, fitted), log_policy(model, test)))
 
 
 def one(options: argparse.Namespace) -> None:

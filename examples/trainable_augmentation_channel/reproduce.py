@@ -148,6 +148,7 @@ def settings_table(what: str, rows: list[Row]) -> str:
     """Markdown: a row for each setting that was tried."""
     names = {"entropy": "entropy, nats", "nonempty_mass": "mass, not empty", "head": "head", "f": "f"}
     names |= {"gaussian_potential": "Gaussian potential"}
+    names |= {"cell": "cell from Z"} if any(row.quantity == "cell" for row in rows) else {}
     arms = dict.fromkeys(row.arm for row in rows)
     lines = [[arm, *(spread(rows, arm, name, "learned") for name in names)] for arm in arms]
     return markdown([what, *names.values()], lines)
@@ -177,6 +178,11 @@ def main() -> None:
     runs = grid(options, dict(settings(options.what, options.size)), fit)
     split = "val" if options.what in ("settle", "lambda") else "test"
     rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed, split)]
+    if options.what in ("settle", "long"):
+        vars(options).update(NUMBERS[options.size])
+        for arm, seed, path in each(runs):
+            cell = policies.cell_of_run(options, path / "checkpoints" / "last.ckpt", seed)
+            rows.append(Row(arm, seed, "cell", "learned", cell))
     write(rows, output(options) / "results.csv", ".4f")
     print(settings_table(options.what, rows) if options.what in ("lambda", "settle", "long") else arms_table(rows))
     draw(options, paths(runs))

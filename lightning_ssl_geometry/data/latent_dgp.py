@@ -53,7 +53,8 @@ class LatentDGPDataModule(SyntheticDataModule):
     """
 
     @by_position(
-        *LatentSettings.__annotations__, *("mixing", "batch_size", "epoch_size", "val_size", "test_size", "seed")
+        *("space", "marginal", "marginal_scale", "conditional", "style_scale", "content_scale", "p", "concentration"),
+        *("mixing", "batch_size", "epoch_size", "val_size", "test_size", "seed"),
     )
     @passed_on
     def __init__(
