@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+COMMAND = "command.json"  # the words of the newest run in a folder
+RESUMED = ("--ckpt_path", "last")
+
 
 class Fit(NamedTuple):
     """One run of a recipe.
@@ -66,7 +69,7 @@ def command(
     seeded: Sequence[str] = (),
     program: Sequence[str] = ("-m", "lightning_ssl_geometry", "fit"),
 ) -> list[str]:
-    """Put together the command line of a run, which continues from the last checkpoint of a run that was interrupted.
+    """Put together the command line of a run. It continues an interrupted run with the same command line.
 
     Args:
         options: The recipe's arguments.
@@ -80,8 +83,15 @@ def command(
     words = [*program, *(word for config in configs for word in ("--config", str(config))), *added]
     words += ["--seed_everything", str(seed), *(f"{key}seed={seed}" for key in ("--data.init_args.", *seeded))]
     root = [f"--data.init_args.root={options.root}"] if options.root else []
-    resumed = ["--ckpt_path", "last"] if any(folder.glob("version_*/checkpoints/last*.ckpt")) else []
-    return [*words, *logger(folder), *root, *resumed, *options.more]
+    words += [*logger(folder), *root, *options.more]
+    return [*words, *(RESUMED if _interrupted(folder, words) else [])]
+
+
+def _interrupted(folder: Path, words: list[str]) -> bool:
+    """Whether a run with these words has left a checkpoint."""
+    kept = folder / COMMAND
+    same = kept.exists() and json.loads(kept.read_text()) == words
+    return same and any(folder.glob("version_*/checkpoints/last*.ckpt"))
 
 
 def run_all(fits: Iterable[Fit], jobs: int) -> None:
@@ -98,6 +108,7 @@ def _run(fit: Fit, jobs: int) -> None:
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     environment = os.environ | {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
     print(f"{fit.name} ...", flush=True)
+    (fit.folder / COMMAND).write_text(json.dumps([word for word in fit.words if word not in RESUMED]))
     log = fit.folder / "log.txt"
     with log.open("w") as file:
         code = subprocess.run([sys.executable, *fit.words], stdout=file, stderr=subprocess.STDOUT, env=environment)

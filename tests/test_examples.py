@@ -234,14 +234,22 @@ def test_the_information_of_the_bounds_is_that_of_the_closed_form_and_of_samples
     assert bounds.information(6.0, 4.0, 3) == pytest.approx(np.log(density).mean(), abs=0.05)
 
 
-def test_a_recipes_run_continues_from_its_checkpoint(tmp_path):
+def test_a_recipes_run_continues_from_the_checkpoint_of_the_same_command(tmp_path, monkeypatch):
     recipe = script("trainable_augmentation_channel")
-    options = recipe.argparse.Namespace(root=None, more=[])
-    words = [recipe.command(options, tmp_path, configs=[], added=[], seed=0)]
-    (tmp_path / "version_0" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "version_0" / "checkpoints" / "last.ckpt").touch()
-    words.append(recipe.command(options, tmp_path, configs=[], added=[], seed=0))
-    assert words[1] == [*words[0], "--ckpt_path", "last"]
+    started = []
+
+    def interrupted(words, **_):
+        started.append(words[1:])
+        (tmp_path / "version_0" / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "version_0" / "checkpoints" / "last.ckpt").touch()
+        return recipe.argparse.Namespace(returncode=1)
+
+    monkeypatch.setattr(sys.modules["recipe"].subprocess, "run", interrupted)
+    for more in ([], [], [], ["--trainer.max_epochs=2"], ["--trainer.max_epochs=2"]):
+        options = recipe.argparse.Namespace(root=None, more=more)
+        words = recipe.command(options, tmp_path, configs=[], added=[], seed=0)
+        sys.modules["recipe"].run_all([recipe.Fit("one", words, tmp_path, lambda folder: None)], jobs=1)
+    assert ["--ckpt_path" in words for words in started] == [False, True, True, False, True]
 
 
 def test_settings_are_chosen_on_validation_digits(tmp_path):
