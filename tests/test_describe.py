@@ -191,7 +191,7 @@ def test_a_card_says_log_names_percents_and_what_there_would_be_without_structur
     assert "range: from 0% to 100%\n" in shown
     assert "logged as: <stage>/effective_rank_h, <stage>/effective_rank_z\n" in described(capsys, "EffectiveRank")
     assert "logged as: <stage>/<name of the diagnostic>, test/lidar\n" in described(capsys, "LiDAR")
-    assert "without structure: Isotropic: What directions" in described(capsys, "UnexplainedVariance")
+    assert "without structure: Random projector: The share" in described(capsys, "UnexplainedVariance")
     assert described(capsys, "InfoNCELoss").endswith("It declares no results of its own.\n")
 
 

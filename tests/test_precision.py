@@ -47,7 +47,7 @@ def apple(monkeypatch):
         yield PLACE
 
 
-SLOW = {("LieGenerator", "exponential")}  # many small steps
+SLOW = {(name, "exponential") for name in ("LieGenerator", "PolicyGenerators")}  # many small steps
 CASES = [
     (name, settings)
     for name, kind in concrete().items()

@@ -66,7 +66,7 @@ COLUMNS = {
 }
 
 
-def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
+def settings(what: str) -> Iterator[tuple[str, list[str]]]:
     """Names of the arms, and what each adds to the command line."""
     overlays = {"as_printed": "as_printed", "table2": "mnist", "plane": "plane", "exact": "exact"}
     added = ["--config", str(HERE / f"{overlays[what]}.yaml")] if what in overlays else []
@@ -79,9 +79,7 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
                 constants = [f"{MODEL}beta={beta}", f"{MODEL}entropy_weight={weight}"]
                 yield f"beta {beta:g}, {name}", [*printed, *constants, estimator]
     elif what == "lambda":
-        shorter = ["--trainer.max_epochs=5"] if size == "laptop" else []
-        shorter += VALIDATED
-        yield from ((f"{weight:g}", [*shorter, f"{MODEL}entropy_weight={weight}"]) for weight in LAMBDAS)
+        yield from ((f"{weight:g}", [*VALIDATED, f"{MODEL}entropy_weight={weight}"]) for weight in LAMBDAS)
     else:
         yield "ours", added
     if what in ("table1", "as_printed", "table2", "plane"):
@@ -175,7 +173,7 @@ def main() -> None:
         vars(options).update(NUMBERS[options.size])
         ALONE[options.what](options)
         return
-    runs = grid(options, dict(settings(options.what, options.size)), fit)
+    runs = grid(options, dict(settings(options.what)), fit)
     split = "val" if options.what in ("settle", "lambda") else "test"
     rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed, split)]
     if options.what in ("settle", "long"):

@@ -46,7 +46,10 @@ __all__ = [
     "OutputWeights",
     "PairSimilarity",
     "PolicyEntropy",
+    "PolicyGenerators",
     "PolicyMaps",
+    "ProjectionAlignment",
+    "ProjectorGain",
     "ProjectorRank",
     "RankConvergence",
     "RepresentationMap",
@@ -102,6 +105,8 @@ from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance
 from lightning_ssl_geometry.diagnostics.neural_collapse import NeuralCollapse
 from lightning_ssl_geometry.diagnostics.neural_kernel import NeuralKernel
 from lightning_ssl_geometry.diagnostics.piecewise_affine import JacobianRank, LinearRegions, LocalUnexplainedVariance
+from lightning_ssl_geometry.diagnostics.policy_generators import PolicyGenerators
+from lightning_ssl_geometry.diagnostics.projection import ProjectionAlignment, ProjectorGain
 from lightning_ssl_geometry.diagnostics.representation_map import RepresentationMap
 from lightning_ssl_geometry.diagnostics.sigreg import SIGReg
 from lightning_ssl_geometry.diagnostics.spectrum import EffectiveRank, LogSpectrum, ProjectorRank

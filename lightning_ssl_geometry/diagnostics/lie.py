@@ -1,6 +1,6 @@
 """How a transformation acts on h: its generator, and the directions that rotations span (Cosentino et al. 2022)."""
 
-__all__ = ["LieGenerator", "RotationRank"]
+__all__ = ["LieGenerator", "RotationRank", "encoded", "fitted", "leading_directions", "strengths_of"]
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,14 @@ from lightning_ssl_geometry.checks import at_least, floating, inside, one_of, sh
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
-from lightning_ssl_geometry.diagnostics.tangent import is_linear_projector, isotropic, projector_weight
+from lightning_ssl_geometry.diagnostics.tangent import (
+    between_samples,
+    centered,
+    is_linear_projector,
+    isotropic,
+    projector_weight,
+    share_or_nan,
+)
 from lightning_ssl_geometry.functional.groups.lie import LieOrder, lie_generator, lie_strength
 from lightning_ssl_geometry.functional.groups.rotation import covariance_rank, rotate
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
@@ -53,9 +60,10 @@ class LieGenerator(SampledRows):
     - `r2` <= 1: R^2 of the estimated strengths. At 1, one G explains all images. At 0, G is no better than the mean.
     - `r2_shuffled`: a baseline, the value of `r2` if G is fitted to shuffled strengths.
     - `null_space` in [0, 1] (Prop. 4.3): share of :math:`\|G\|_F^2` that a linear projector ignores. NaN for G = 0.
-    - `null_space_isotropic`: the baseline 1 - rank / D of `null_space`, with the rank of the projector.
+    - `null_space_between_samples`: a baseline, the share of the displacements of h between different samples.
+    - `null_space_isotropic`: a baseline, 1 - rank / D, with the rank of the projector.
 
-    The last two results need a linear projector, and are meaningful only if `r2` is high. The networks run in eval
+    The last three results need a linear projector, and are meaningful only if `r2` is high. The networks run in eval
     mode. Their weights must not change between updates. Memory: N = `contrast_size` images. `compute` costs two forward
     passes of these images and O(N D^2 + D^3) for D dimensions of h. The order "exponential" costs far more.
 
@@ -103,11 +111,12 @@ class LieGenerator(SampledRows):
             high="Near 1: the projector discards the transformation, as the invariance term asks.",
             where="Prop. 4.3",
             bounds=(0, 1),
-            null="null_space_isotropic",
+            null="null_space_between_samples",
             comparable=("temperature", "batch size"),
             chart=_IGNORED,
             label="ignored",
         ),
+        "null_space_between_samples": between_samples("Prop. 4.3", _IGNORED),
         "null_space_isotropic": isotropic("Prop. 4.3", _IGNORED),
     }
 
@@ -157,47 +166,45 @@ class LieGenerator(SampledRows):
     def compute(self) -> dict[str, Tensor]:
         rows = self.rows()
         self.require(len(rows["position"]), "samples", least=4)
-        strength = 2 * in_float64(counter_uniform(self.seed, _STRENGTH, rows["position"], size=1)[:, 0]) - 1
+        strength, shuffle = strengths_of(rows["position"], self.seed)
         h1, h2 = self._pairs(rows["image"], strength)
         half = len(h1) // 2
         basis = self._basis(torch.cat([h1[:half], h2[:half]]))
-        h1, h2 = h1 @ basis, h2 @ basis
-        shuffle = counter_hash(self.seed, _SHUFFLE, rows["position"][:half]).argsort().to(strength.device)
-        found, generators = {}, []
-        for name, drawn in (("r2", strength[:half]), ("r2_shuffled", strength[:half][shuffle])):
-            g = lie_generator(h1[:half], h2[:half], drawn, order=self.order, ridge=self.ridge)
-            recovered = lie_strength(g, h1[half:], h2[half:], order=self.order)
-            found[name] = r2_score(recovered, strength[half:])
-            generators.append(g)
-        return found | self._null_space(basis @ generators[0])
+        found, generator = fitted(h1 @ basis, h2 @ basis, strength, shuffle=shuffle, order=self.order, ridge=self.ridge)
+        return found | self._null_space(basis @ generator, h1)
 
     def _pairs(self, image: Tensor, strength: Tensor) -> tuple[Tensor, Tensor]:
         encoder = self.encoder.module()
         with evaluating(encoder), torch.no_grad():
             transformed = [
-                _encoded(encoder, self.transform(x, self.max_strength * epsilon.to(x)))
+                encoded(encoder, self.transform(x, self.max_strength * epsilon.to(x)))
                 for x, epsilon in zip(image.split(_CHUNK), strength.split(_CHUNK), strict=True)
             ]
-            return in_float64(_encoded(encoder, image)), in_float64(torch.cat(transformed))
+            return in_float64(encoded(encoder, image)), in_float64(torch.cat(transformed))
 
     def _basis(self, h: Tensor) -> Tensor:
         if self.dimensions is None:
             return torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
         if self.dimensions > h.shape[1]:
             raise ValueError(f"Expected `dimensions` <= D = {h.shape[1]}, but got {self.dimensions}.")
-        return torch.linalg.eigh(h.T @ h).eigenvectors[:, -self.dimensions :]  # (D, dimensions)
+        return leading_directions(h, self.dimensions)
 
-    def _null_space(self, generator: Tensor) -> dict[str, Tensor]:
+    def _null_space(self, generator: Tensor, h: Tensor) -> dict[str, Tensor]:
         if not self.projector or not is_linear_projector(projector := self.projector.module()):
             return {}
         weight = projector_weight(projector)
-        rank = column_space(weight, self.tau, mode=self.mode).shape[1]
+        basis = column_space(weight, self.tau, mode=self.mode)
         fraction = (
             null_space_fraction(generator.T, weight, self.tau, mode=self.mode)
             if generator.any()
             else generator.new_tensor(math.nan)
         )
-        return {"null_space": fraction, "null_space_isotropic": generator.new_tensor(1 - rank / len(weight))}
+        samples, rounding = centered(h)
+        return {
+            "null_space": fraction,
+            "null_space_between_samples": share_or_nan(self, samples.T @ samples, basis, rounding=rounding),
+            "null_space_isotropic": generator.new_tensor(1 - basis.shape[1] / len(basis)),
+        }
 
 
 class RotationRank(SampledRows):
@@ -292,11 +299,43 @@ class RotationRank(SampledRows):
 
     def _ranks(self, encoder: nn.Module, image: Tensor, angle: Tensor) -> Tensor:
         rotated = rotate(image.expand(self.count, -1, -1, -1), angle)
-        spaces = (rotated.flatten(1), _encoded(encoder, rotated))
+        spaces = (rotated.flatten(1), encoded(encoder, rotated))
         return torch.stack([covariance_rank(rows, self.tau, mode=self.mode) for rows in spaces])
 
 
-def _encoded(encoder: nn.Module, image: Tensor) -> Tensor:
+def strengths_of(position: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Draw a strength in [-1, 1] for each of N samples, and a permutation of those of the first half.
+
+    `position` (N,) holds the indices of the samples in the data set, which determine the draws together with `seed`.
+    """
+    strength = 2 * in_float64(counter_uniform(seed, _STRENGTH, position, size=1)[:, 0]) - 1
+    shuffle = counter_hash(seed, _SHUFFLE, position[: len(position) // 2]).argsort()
+    return strength, shuffle.to(strength.device)
+
+
+def fitted(
+    h1: Tensor, h2: Tensor, strength: Tensor, *, shuffle: Tensor, order: LieOrder, ridge: float
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Fit a generator (K, K) on the first half of N pairs, and return it after the R^2 of strengths of the others.
+
+    `h1` and `h2` are (N, K), `strength` (N,). "r2_shuffled" is the R^2 of a fit to strengths in the order `shuffle`.
+    """
+    half = len(h1) // 2
+    found, generators = {}, []
+    for name, drawn in (("r2", strength[:half]), ("r2_shuffled", strength[:half][shuffle])):
+        generators.append(lie_generator(h1[:half], h2[:half], drawn, order=order, ridge=ridge))
+        recovered = lie_strength(generators[-1], h1[half:], h2[half:], order=order)
+        found[name] = r2_score(recovered, strength[half:])
+    return found, generators[0]
+
+
+def leading_directions(h: Tensor, count: int) -> Tensor:
+    """Return the `count` leading principal directions (D, count) of `h` (N, D), which is not centred."""
+    return torch.linalg.eigh(h.T @ h).eigenvectors[:, -count:]
+
+
+def encoded(encoder: nn.Module, image: Tensor) -> Tensor:
+    """Pass images through an encoder in chunks. Raise a ValueError if the result is not (N, D)."""
     h = torch.cat([encoder(x) for x in image.split(_CHUNK)])
     if h.ndim != 2 or len(h) != len(image):
         raise ValueError(f"Expected `encoder` to return (N, D) for N = {len(image)} images, but got {tuple(h.shape)}.")

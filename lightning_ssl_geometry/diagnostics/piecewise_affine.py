@@ -14,7 +14,7 @@ from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, by_sample, evaluating, first_view
-from lightning_ssl_geometry.diagnostics.tangent import displacements, isotropic
+from lightning_ssl_geometry.diagnostics.tangent import between_samples, centered, displacements, isotropic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.piecewise_affine import affine_map, linear_regions, unexplained_squares
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
@@ -173,11 +173,12 @@ class LocalUnexplainedVariance(_AroundSamples):
     h1 and h2 are the two views of a sample, with D dimensions. The hardest negative h* is the view of another sample
     with the most similar z. The embeddings z have P dimensions. The Jacobian is computed at h1. Results in [0, 1]:
     `full` is the share outside the span of all directions of the Jacobian. `tau` uses only the directions with singular
-    values that reach the threshold. `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 -
-    mean rank / D. All results are NaN if all embeddings are equal. For a linear projector and the same samples, the
-    results equal those of :class:`UnexplainedVariance`. The weights must not change between updates. Memory:
-    O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P), and for each of the `samples` P backward passes and
-    O(D P min(D, P)). Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
+    values that reach the threshold. Each has two baselines: with `_between_samples`, the share of the displacement of
+    h1 from the h1 of another sample, which is drawn once; with `_isotropic`, 1 - mean rank / D. All results are NaN if
+    all embeddings are equal. For a linear projector and the same samples, `full` and `tau` equal those of
+    :class:`UnexplainedVariance`. The weights must not change between updates. Memory: O(contrast_size (D + P)).
+    `compute` costs O(contrast_size^2 P), and for each of the `samples` P backward passes and O(D P min(D, P)).
+    Equation: :func:`functional.piecewise_affine.local_unexplained_variance`.
 
     Args:
         tau: Threshold of the singular values.
@@ -194,12 +195,13 @@ class LocalUnexplainedVariance(_AroundSamples):
             title="Unexplained variance, per region",
             text="Share of the displacements h2 - h* that the projector misses, with the linear map of the region in "
             "which each sample lies.",
-            low="The local maps span the displacements of their own samples. Trained ones should lie below the "
-            "isotropic value.",
-            high="Near 1: the local maps miss the displacements.",
-            null="full_isotropic",
+            low="The local maps span the displacements of their own samples.",
+            high="Near 1: the local maps miss the displacements. Above the value between samples: they prefer other "
+            "directions in which samples differ.",
+            null="full_between_samples",
             chart=_UNEXPLAINED,
         ),
+        "full_between_samples": between_samples("Eq. 10 and 11", _UNEXPLAINED),
         "full_isotropic": isotropic("Eq. 10 and 11", _UNEXPLAINED),
         "tau": _missed(
             title="Unexplained variance at a threshold, per region",
@@ -208,9 +210,10 @@ class LocalUnexplainedVariance(_AroundSamples):
             low="The directions that count span the displacements.",
             high="Near 1: the directions that count miss the displacements. Far above the value of all directions: the "
             "local maps need their faint directions.",
-            null="tau_isotropic",
+            null="tau_between_samples",
             chart=_UNEXPLAINED_TAU,
         ),
+        "tau_between_samples": between_samples("Eq. 10 and 11", _UNEXPLAINED_TAU),
         "tau_isotropic": isotropic("Eq. 10 and 11", _UNEXPLAINED_TAU),
     }
 
@@ -238,17 +241,24 @@ class LocalUnexplainedVariance(_AroundSamples):
         rows, projector = self.rows(), self.network()
         delta = displacements(self, **rows)[: self.samples]
         if not rows["h"].isfinite().all():
-            return dict.fromkeys(
-                ("full", "full_isotropic", "tau", "tau_isotropic"), undefined(self, "`h` is not finite")
-            )
+            return dict.fromkeys(self.quantities, undefined(self, "`h` is not finite"))
         if not delta.any():  # displacements of the other samples are not 0; the ratio of these is 0 / 0
             undefined(self, "all displacements in `h` are 0")
+        h, rounding = centered(rows["h"][:, 0])
+        between = (h - h.roll(1, 0))[: self.samples]  # rows are in the order of a hash
+        if not between.square().sum() > rounding:
+            between = undefined(self, "all rows of `h` coincide but for rounding", like=between)
         parts = []
         with evaluating(projector):
-            for anchors, away in zip(rows["h"][: self.samples, 0].split(_CHUNK), delta.split(_CHUNK), strict=True):
-                weight, _ = affine_map(projector, anchors)
-                parts.append(unexplained_squares(away, weight, [None, self.tau], mode=self.mode))
-        squares, rank = (torch.cat(part, 1) for part in zip(*parts, strict=True))  # (2, samples)
-        full, cut = squares.sum(1) / delta.square().sum()
-        full_isotropic, cut_isotropic = 1 - in_float64(rank).mean(1) / delta.shape[1]
-        return {"full": full, "full_isotropic": full_isotropic, "tau": cut, "tau_isotropic": cut_isotropic}
+            for rows_of in torch.arange(len(delta), device=delta.device).split(_CHUNK):
+                weight, _ = affine_map(projector, rows["h"][rows_of, 0])
+                squares, rank = unexplained_squares(delta[rows_of], weight, [None, self.tau], mode=self.mode)
+                others, _ = unexplained_squares(between[rows_of], weight, [None, self.tau], mode=self.mode)
+                parts.append((squares, others, rank))
+        squares, others, rank = (torch.cat(part, 1) for part in zip(*parts, strict=True))  # (2, samples)
+        shares, nulls = squares.sum(1) / delta.square().sum(), others.sum(1) / between.square().sum()
+        random = 1 - in_float64(rank).mean(1) / delta.shape[1]
+        found: dict[str, Tensor] = {}
+        for name, *values in zip(("full", "tau"), shares, nulls, random, strict=True):
+            found |= dict(zip((name, f"{name}_between_samples", f"{name}_isotropic"), values, strict=True))
+        return found

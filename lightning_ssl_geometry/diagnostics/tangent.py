@@ -4,9 +4,13 @@ __all__ = [
     "AugmentationRank",
     "NullSpaceFraction",
     "UnexplainedVariance",
+    "between_samples",
+    "centered",
     "is_linear_projector",
     "isotropic",
     "projector_weight",
+    "rotated_projector",
+    "share_or_nan",
 ]
 
 from functools import partial
@@ -23,8 +27,9 @@ from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
 from lightning_ssl_geometry.diagnostics.spectrum import rank_or_nan
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
+from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
-from lightning_ssl_geometry.functional.tangent import column_space, share_outside
+from lightning_ssl_geometry.functional.tangent import column_space, least_share_outside, share_outside
 from lightning_ssl_geometry.papers import COSENTINO
 from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
@@ -47,8 +52,8 @@ def isotropic(where: str, chart: Chart) -> Quantity:
     """Describe a baseline as a Quantity: the share of random directions that a projector ignores."""
     return Quantity(
         title="Isotropic",
-        text="What directions drawn at random would give: 1 - rank / D. Only a distance from it is the work of "
-        "training.",
+        text="What directions drawn at random would give, or the same directions with a projector of this rank that "
+        "was rotated at random: 1 - rank / D.",
         low="The projector has nearly full rank, at the threshold where there is one.",
         high="The projector has collapsed.",
         paper=COSENTINO,
@@ -56,6 +61,57 @@ def isotropic(where: str, chart: Chart) -> Quantity:
         bounds=(0, 1),
         chart=chart,
         label="isotropic",
+        baseline=True,
+    )
+
+
+def between_samples(where: str, chart: Chart) -> Quantity:
+    """Describe a baseline as a Quantity: the share of the displacements between samples that a projector ignores."""
+    return Quantity(
+        title="Between samples",
+        text="Share of the displacements h_i - h_j between different samples that the projector leaves out. "
+        "Representations are not isotropic: a projector that keeps samples apart keeps the directions in which they "
+        "differ, whatever it does with augmentations.",
+        low="The projector keeps nearly all directions in which samples differ.",
+        high="The projector discards directions in which samples differ.",
+        paper=COSENTINO,
+        where=where,
+        bounds=(0, 1),
+        chart=chart,
+        label="between samples",
+        baseline=True,
+    )
+
+
+def _floor(where: str, chart: Chart) -> Quantity:
+    return Quantity(
+        title="Floor",
+        text="The least share that any subspace of the same dimension leaves out: that of the leading principal "
+        "directions of the displacements themselves.",
+        low="The displacements lie in few directions.",
+        high="The displacements need more directions than the projector has.",
+        paper=COSENTINO,
+        where=where,
+        bounds=(0, 1),
+        chart=chart,
+        label="floor",
+        baseline=True,
+    )
+
+
+def _random(where: str, chart: Chart) -> Quantity:
+    return Quantity(
+        title="Random projector",
+        text="The share that a W with these singular values but random directions leaves out of its own displacements, "
+        "to the hardest negatives behind it. Hardest negatives are chosen to be near behind the projector, so that "
+        "even a random one misses more of these displacements.",
+        low="The projector has nearly full rank, at the threshold where there is one.",
+        high="The projector has collapsed.",
+        paper=COSENTINO,
+        where=where,
+        bounds=(0, 1),
+        chart=chart,
+        label="random W",
         baseline=True,
     )
 
@@ -111,10 +167,12 @@ class AugmentationRank(Moments):
 class NullSpaceFraction(Moments):
     """Share of the augmentation directions h2 - h1 that a linear projector ignores (Cosentino et al. 2022, Prop. 4.1).
 
-    h1 and h2 are the first two views of a sample, with D dimensions. Results in [0, 1]: `fraction` is the share.
-    `isotropic` is the share for random directions, 1 - rank / D, with the rank of the projector. At a `fraction` of 1,
-    all directions lie in the projector's null space. `fraction` is NaN if the views coincide up to rounding. The
-    weights must not change between updates. An update of N samples costs O(N D^2), `compute` O(D^2 P) for P outputs.
+    h1 and h2 are the first two views of a sample, with D dimensions. Results in [0, 1]: `fraction` is the share. At 1,
+    all directions lie in the projector's null space. Three baselines: `between_samples` is the share of the
+    displacements h1_i - h1_j between different samples, `isotropic` is 1 - rank / D with the rank of the projector, and
+    `floor` is the least share for any subspace of that rank. `fraction` and `floor` are NaN if the views coincide up to
+    rounding, and `between_samples` if the samples do. The weights must not change between updates. An update of N
+    samples costs O(N D^2), `compute` O(D^3 + D^2 P) for P outputs.
 
     Args:
         tau: The projector's null space has the directions with singular values below this threshold.
@@ -130,13 +188,19 @@ class NullSpaceFraction(Moments):
             high="Near 1: the projector ignores what augmentations do, so that the invariance term can be as low as "
             "possible.",
             where="Prop. 4.1",
-            null="isotropic",
+            null="between_samples",
             invariances=("scale", "translation", "permutation"),
             chart=_NULL_SPACE,
             label="ignored",
         ),
+        "between_samples": between_samples("Prop. 4.1", _NULL_SPACE),
         "isotropic": isotropic("Prop. 4.1", _NULL_SPACE),
+        "floor": _floor("Prop. 4.1", _NULL_SPACE),
     }
+    matrices = 2
+    samples_total: Tensor
+    samples_outer: Tensor
+    samples_rounding: Tensor
 
     def __init__(self, tau: float = 1e-2, mode: RankMode = "relative") -> None:
         super().__init__()
@@ -144,21 +208,37 @@ class NullSpaceFraction(Moments):
         self.tau = tau
         self.mode: RankMode = mode
         self.projector = Standing()
+        self.add_sums("samples_rounding")
+        self.add_sums("samples_total", shape=(0,))
+        self.add_sums("samples_outer", shape=(0, 0))
 
     def update(self, h: Tensor, projector: nn.Module) -> None:  # type: ignore[override]
         """Add the projector and `h` (V, N, D) for V >= 2 views of N samples. Only the first two views are used."""
         projector_weight(projector)  # checks that it is linear
         self.projector.hold(projector)
-        self.add_differences(by_sample("h", h, views=2))
+        views = by_sample("h", h, views=2)
+        self.add_differences(views)
+        first = in_float64(views[:, 0])
+        if not self.samples_outer.numel():
+            self.samples_total = first.new_zeros(first.shape[1])
+            self.samples_outer = first.new_zeros(first.shape[1], first.shape[1])
+        self.samples_total += first.sum(0)
+        self.samples_outer += first.T @ first
+        self.samples_rounding += rounding_eps(h.dtype) ** 2 * first.square().sum()
 
     def compute(self) -> dict[str, Tensor]:
         basis = column_space(projector_weight(self.projector.module()), self.tau, mode=self.mode)
         moment = self.outer.to(basis.device)
+        found = {}
         if self.rounding < moment.trace() < torch.inf:
-            fraction = share_outside(moment, basis)
+            found = {"fraction": share_outside(moment, basis), "floor": least_share_outside(moment, basis.shape[1])}
         else:
-            fraction = undefined(self, "the views of `h` coincide but for rounding, or are not finite")
-        return {"fraction": fraction, "isotropic": moment.new_tensor(1 - basis.shape[1] / basis.shape[0])}
+            nan = undefined(self, "the views of `h` coincide but for rounding, or are not finite")
+            found = {"fraction": nan, "floor": nan}
+        noise = len(moment) * self.rows * moments_floor(self.rows, self.samples_outer, self.samples_rounding)
+        samples = self.samples_outer - torch.outer(self.samples_total, self.samples_total) / self.rows
+        found["between_samples"] = share_or_nan(self, samples.to(basis.device), basis, rounding=noise)
+        return found | {"isotropic": moment.new_tensor(1 - basis.shape[1] / basis.shape[0])}
 
 
 class UnexplainedVariance(SampledRows):
@@ -167,33 +247,40 @@ class UnexplainedVariance(SampledRows):
     h2 is the second view of a sample, with D dimensions. The hardest negative h* is the view of another sample with the
     most similar z. The embeddings z have P dimensions. Results in [0, 1]: `full` is the share outside the span of all
     directions of the projector's weight. `tau` uses only the directions with singular values that reach the threshold.
-    `full_isotropic` and `tau_isotropic` are baselines for random displacements, 1 - rank / D. With fewer samples than
-    D, the results describe only these samples. All results are NaN if all embeddings have the same direction. The
-    weights must not change between updates. Memory: O(contrast_size (D + P)). `compute` costs
-    O(contrast_size^2 P + contrast_size D^2). For non-linear projectors, use :class:`LocalUnexplainedVariance`.
+    Each has four baselines: with `_random`, the share of the displacements to the hardest negatives behind a W with the
+    same singular values and random directions; with `_between_samples`, that of the displacements h1_i - h1_j between
+    different samples; with `_isotropic`, 1 - rank / D; with `_floor`, the least share for any subspace of that rank.
+    With fewer samples than D, the results describe only these samples. The shares and floors are NaN if all embeddings
+    have the same direction, and the shares between samples if all rows of h coincide. The weights must not change
+    between updates. Memory: O(contrast_size (D + P)). `compute` costs O(contrast_size^2 P + contrast_size D^2 + D^3).
+    For non-linear projectors, use :class:`LocalUnexplainedVariance`.
 
     Args:
         tau: Threshold of the singular values.
         mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
         contrast_size: Number of samples kept, >= 2. With more samples, negatives are harder.
-        seed: Determines which samples are kept.
+        seed: Determines which samples are kept, and the random W.
     """
 
     section = "augmentations"
-    cost = Cost(update="n D + N D", compute="N^2 D + N D^2", memory="N D")
+    cost = Cost(update="n D + N D", compute="N^2 D + N D^2 + D^3", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "full": _missed(
             title="Unexplained variance",
             text="Share of the displacements h2 - h* outside the column space of the projector's W, with h* the vector "
             "of the hardest negative.",
-            low="The projector spans the displacements. A trained one should lie below the isotropic value.",
-            high="Near 1: the projector misses the displacements.",
+            low="The projector spans the displacements, as far as the floor allows.",
+            high="Near 1: the projector misses the displacements. Above the value of a random projector: it prefers "
+            "other directions.",
             where="Eq. 10, Fig. 7",
-            null="full_isotropic",
+            null="full_random",
             chart=_UNEXPLAINED,
             headline=True,
         ),
+        "full_random": _random("Eq. 10", _UNEXPLAINED),
+        "full_between_samples": between_samples("Eq. 10", _UNEXPLAINED),
         "full_isotropic": isotropic("Eq. 10", _UNEXPLAINED),
+        "full_floor": _floor("Eq. 10", _UNEXPLAINED),
         "tau": _missed(
             title="Unexplained variance at a threshold",
             text="Share of the displacements h2 - h* outside those directions of W whose singular values reach a "
@@ -202,10 +289,13 @@ class UnexplainedVariance(SampledRows):
             high="Near 1: the directions that count miss the displacements. Far above the value of all directions: W "
             "needs its faint directions.",
             where="Eq. 10",
-            null="tau_isotropic",
+            null="tau_random",
             chart=_UNEXPLAINED_TAU,
         ),
+        "tau_random": _random("Eq. 10", _UNEXPLAINED_TAU),
+        "tau_between_samples": between_samples("Eq. 10", _UNEXPLAINED_TAU),
         "tau_isotropic": isotropic("Eq. 10", _UNEXPLAINED_TAU),
+        "tau_floor": _floor("Eq. 10", _UNEXPLAINED_TAU),
     }
 
     def __init__(
@@ -225,14 +315,53 @@ class UnexplainedVariance(SampledRows):
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
     def compute(self) -> dict[str, Tensor]:
-        weight = projector_weight(self.projector.module())
-        delta = displacements(self, **self.rows())
+        weight, rows = projector_weight(self.projector.module()), self.rows()
+        taus = {"full": None, "tau": self.tau}
+        bases = {name: column_space(weight, tau, mode=self.mode) for name, tau in taus.items()}
+        delta = displacements(self, **rows)
+        samples, rounding = centered(rows["h"][:, 0])
+        between, known = samples.T @ samples, not bool(delta.isnan().any())
         found: dict[str, Tensor] = {}
-        for name, tau in (("full", None), ("tau", self.tau)):
-            basis = column_space(weight, tau, mode=self.mode)
-            found[name] = delta[0, 0] if delta.isnan().any() else share_outside(delta.T @ delta, basis)
+        for name, basis in bases.items():
+            found[f"{name}_between_samples"] = share_or_nan(self, between, basis, rounding=rounding)
             found[f"{name}_isotropic"] = delta.new_tensor(1 - basis.shape[1] / len(basis))
+        if not known:
+            return found | {f"{name}{key}": delta[0, 0] for name in bases for key in ("", "_random", "_floor")}
+        random = rotated_projector(torch.linalg.svdvals(in_float64(weight)), len(weight), self.seed)
+        to_random = displacements(self, rows["h"], in_float64(rows["h"]) @ random)
+        moment, moment_of_random = delta.T @ delta, to_random.T @ to_random
+        for name, basis in bases.items():
+            found[name] = share_outside(moment, basis)
+            own = column_space(random, taus[name], mode=self.mode)
+            found[f"{name}_random"] = share_outside(moment_of_random, own)
+            found[f"{name}_floor"] = least_share_outside(moment, basis.shape[1])
         return found
+
+
+def rotated_projector(sigma: Tensor, dim: int, seed: int) -> Tensor:
+    """Return a matrix (D, d) with the singular values `sigma` (d,) and random left singular vectors, D = `dim`.
+
+    For directions x, the lengths of W^T x and the angles between them do not depend on the right singular vectors,
+    which are those of the identity.
+    """
+    drawn = torch.randn(dim, len(sigma), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.linalg.qr(drawn).Q.to(sigma) * sigma
+
+
+def centered(h: Tensor) -> tuple[Tensor, Tensor]:
+    """Subtract the mean of the rows of `h` (N, D). Return them in float64, and the sum of squares of their rounding.
+
+    The second moments of the centred rows are those of the displacements h_i - h_j, up to a factor.
+    """
+    rows = in_float64(h)
+    return rows - rows.mean(0), rounding_eps(h.dtype) ** 2 * rows.square().sum()
+
+
+def share_or_nan(metric: Metric, moment: Tensor, basis: Tensor, *, rounding: Tensor) -> Tensor:
+    """Return :func:`share_outside`, or NaN with a warning if the trace of `moment` is not above `rounding`."""
+    if rounding.to(moment.device) < moment.trace() < torch.inf:
+        return share_outside(moment, basis)
+    return undefined(metric, "all rows of `h` coincide but for rounding, or one is not finite", like=moment[0, 0])
 
 
 def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:

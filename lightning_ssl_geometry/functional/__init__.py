@@ -86,10 +86,14 @@ __all__ = [
     "null_space_fraction",
     "numerical_rank",
     "one_hidden_layer_kernel",
+    "one_parameter_action",
     "output_velocity",
     "participation_ratio",
     "policy_entropy",
+    "principal_angles",
     "principal_components",
+    "projection_alignment",
+    "projector_gain",
     "quarter_turn",
     "rescale",
     "rotate",
@@ -141,6 +145,7 @@ from lightning_ssl_geometry.functional.groups.fibers import (
     topographic_distance,
 )
 from lightning_ssl_geometry.functional.groups.lie import lie_action, lie_generator, lie_strength
+from lightning_ssl_geometry.functional.groups.one_parameter import one_parameter_action
 from lightning_ssl_geometry.functional.groups.rotation import rotate, rotation_rank
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential, uniformity
 from lightning_ssl_geometry.functional.info_nce.forms import (
@@ -194,7 +199,13 @@ from lightning_ssl_geometry.functional.policy_gradient import exact_channel_loss
 from lightning_ssl_geometry.functional.principal_components import principal_components
 from lightning_ssl_geometry.functional.sigreg import epps_pulley, sigreg
 from lightning_ssl_geometry.functional.spectrum import effective_rank, log_singular_values, numerical_rank
-from lightning_ssl_geometry.functional.tangent import null_space_fraction, unexplained_variance
+from lightning_ssl_geometry.functional.tangent import (
+    null_space_fraction,
+    principal_angles,
+    projection_alignment,
+    projector_gain,
+    unexplained_variance,
+)
 from lightning_ssl_geometry.functional.variance_rank import (
     leading_share,
     participation_ratio,

@@ -5,10 +5,23 @@ Cosentino et al., Toward a Geometrical Understanding of Self-supervised Contrast
 paper) is the orthogonal complement of W's column space.
 """
 
-__all__ = ["column_space", "null_space_fraction", "share_outside", "unexplained_variance"]
+__all__ = [
+    "column_space",
+    "gains_along",
+    "least_share_outside",
+    "null_space_fraction",
+    "principal_angles",
+    "projection_alignment",
+    "projector_gain",
+    "share_outside",
+    "unexplained_variance",
+]
+
+import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from lightning_ssl_geometry.checks import embeddings, finite, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
@@ -74,6 +87,123 @@ def null_space_fraction(direction: Tensor, weight: Tensor, tau: float = 1e-2, *,
     return unexplained_variance(direction, weight, tau, mode=mode)
 
 
+def projector_gain(direction: Tensor, weight: Tensor) -> Tensor:
+    r"""Compute how much the projector stretches directions, beside its mean over isotropic directions.
+
+    .. math:: \frac{\sum_i \|W^\top v_i\|_2^2}{\sum_i \|v_i\|_2^2} \Big/ \frac{\|W\|_F^2}{D}
+
+    A number without a threshold for Propositions 4.1 and 4.3 of Cosentino et al. 2022. It is 0 if all :math:`v_i` are
+    in the null space of the projector, 1 on average for isotropic directions or for a W that was rotated at random, and
+    at most :math:`D \sigma_1^2 / \|W\|_F^2`. If h is not isotropic, compare augmentations :math:`v_i = h^2_i - h^1_i`
+    with displacements between samples, :math:`h_i - h_j`. The result is a float64 scalar.
+
+    Args:
+        direction: v, (N, D).
+        weight: (D, P), the projector's W.
+
+    Raises:
+        ValueError: If a shape is wrong, a value is not finite, or all directions or W are 0.
+
+    >>> projector_gain(torch.eye(4)[:2], torch.eye(4)[:, :2]).item()
+    2.0
+    """
+    embeddings("N, D", direction=direction)
+    shaped("N, D", direction=direction)
+    shaped("D, P", {"D": direction.shape[1]}, weight=weight)
+    direction = in_float64(direction)
+    return gains_along(direction.T @ direction, weight)[1]
+
+
+def gains_along(moment: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Compute the share of second moments along each left singular vector of W, and the gain of W on the whole.
+
+    .. math:: s_k = D \, \frac{u_k^\top S u_k}{\mathrm{tr}(S)}, \qquad
+        \frac{\sum_k \sigma_k^2 s_k}{\sum_k \sigma_k^2}
+
+    S = `moment` (D, D) is the sum or mean of v v^T over directions v. W = `weight` (D, P) has the singular values
+    :math:`\sigma_k`. The results are s (min(D, P),), in the order of descending :math:`\sigma_k`, and the gain, which
+    is that of :func:`projector_gain`. Isotropic directions have 1 in both. A ValueError is raised if the trace of S is
+    0 or not finite, if W is 0 or not finite, or if a shape is wrong.
+
+    >>> gains_along(torch.diag(torch.tensor([3.0, 1.0])), torch.diag(torch.tensor([1.0, 2.0])))[0].tolist()
+    [0.5, 1.5]
+    """
+    shaped("D, D", moment=moment)
+    shaped("D, P", {"D": len(moment)}, weight=weight)
+    finite(weight=weight)
+    total = _total(moment)
+    left, sigma, _ = torch.linalg.svd(in_float64(weight), full_matrices=False)
+    if not sigma[0] > 0:
+        raise ValueError("Expected `weight` that is not 0, but all its values are.")
+    along = ((moment @ left) * left).sum(0).clamp(min=0) * (len(moment) / total)
+    power = (sigma / sigma[0]).square()
+    return along, (power * along).sum() / power.sum()
+
+
+def projection_alignment(h: Tensor, delta: Tensor, weight: Tensor) -> Tensor:
+    r"""Compute the mean cosine between the projection of representations and given displacements.
+
+    .. math:: \frac1N \sum_i \cos\bigl(W W^\top h_i, \; \delta_i\bigr)
+
+    Eq. 8 and 9 of Cosentino et al. 2022: the upper bound of the loss falls with
+    :math:`\delta h_i^\top \mathrm{Proj}(h_i^1)`, where :math:`\mathrm{Proj}(h) = W W^\top h` and
+    :math:`\delta h_i = h^2_i - h^\star_i`. W W^T is a projection only if the columns of W are orthonormal. A
+    projector that is piecewise affine has a W for each sample (Eq. 11). The result is a float64 scalar in [-1, 1]. A
+    vector of 0 has the cosine 0.
+
+    Args:
+        h: :math:`h^1`, (N, D).
+        delta: (N, D), displacements.
+        weight: (D, P), the projector's W, or (N, D, P), the W of each sample.
+
+    Raises:
+        ValueError: If a shape is wrong or a value is not finite.
+
+    >>> projection_alignment(torch.eye(2), torch.ones(2, 2), torch.eye(2)).item()  # cos 45 degrees
+    0.7071067811865475
+    """
+    embeddings("N, D", h=h, delta=delta)
+    shaped("N, D", h=h, delta=delta)
+    sizes = dict(zip("ND", h.shape, strict=True))
+    shaped("N, D, P" if weight.ndim == 3 else "D, P", sizes, weight=weight)
+    finite(h=h, delta=delta, weight=weight)
+    weight = _to_one(weight, tuple(range(weight.ndim))[-2:])
+    h, delta = _to_one(h, (1,)), _to_one(delta, (1,))
+    projected = (weight @ (weight.mT @ h[:, :, None]))[:, :, 0]
+    return cosine_similarity(_to_one(projected, (1,)), delta, dim=1, eps=0).nan_to_num().mean()
+
+
+def principal_angles(a: Tensor, b: Tensor) -> Tensor:
+    r"""Compute the angles between two subspaces, in degrees, ascending: float64 (min(r, s),), each in [0, 90].
+
+    .. math:: \theta_k = \arccos \sigma_k(A^\top B)
+
+    If one subspace contains the other, all angles are 0; if they are orthogonal, all are 90. Angles below 45 degrees
+    are computed from sines (Knyazev & Argentati 2002), since the arccosine has an error of 1e-6 degrees near 0.
+
+    Args:
+        a: (D, r), columns that span the first subspace. They must be linearly independent.
+        b: (D, s), columns that span the second subspace.
+
+    Raises:
+        ValueError: If a shape is wrong, a value is not finite, or the columns of an argument are linearly dependent.
+
+    >>> principal_angles(torch.eye(3)[:, :2], torch.eye(3)[:, 1:]).tolist()
+    [0.0, 90.0]
+    """
+    embeddings("D, r", a=a, b=b)
+    shaped("D, r", a=a)
+    shaped("D, s", {"D": len(a)}, b=b)
+    finite(a=a, b=b)
+    first, second = _basis("a", a), _basis("b", b)
+    if first.shape[1] < second.shape[1]:
+        first, second = second, first
+    inner = first.T @ second
+    cosine = torch.linalg.svdvals(inner).clamp(max=1)  # descending
+    sine = torch.linalg.svdvals(second - first @ inner).clamp(max=1).flip(0)  # ascending
+    return torch.rad2deg(torch.where(cosine > math.sqrt(0.5), sine.arcsin(), cosine.arccos()))
+
+
 def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "relative") -> Tensor:
     """Return an orthonormal basis (D, r) of the column space of `weight` (D, P), float64.
 
@@ -98,7 +228,44 @@ def share_outside(moment: Tensor, basis: Tensor) -> Tensor:
     >>> share_outside(torch.eye(4), torch.eye(4)[:, :3]).item()  # from 0 to 1
     0.25
     """
+    total = _total(moment)
+    return 1 - ((moment @ basis) * basis).sum().clamp(max=total) / total  # rounding may exceed it by 1e-16
+
+
+def least_share_outside(moment: Tensor, dim: int) -> Tensor:
+    r"""Compute the smallest share of second moments outside any subspace with `dim` dimensions.
+
+    .. math:: 1 - \frac{\sum_{k=1}^r \lambda_k(S)}{\mathrm{tr}(S)}
+
+    S = `moment` (D, D) is as for :func:`share_outside`, and r = `dim`, from 0 to D. The subspace of the r leading
+    eigenvectors of S attains it.
+
+    >>> least_share_outside(torch.diag(torch.tensor([1.0, 2.0, 5.0])), 2).item()
+    0.125
+    """
+    total = _total(moment)
+    rest = torch.linalg.eigvalsh(moment)[: len(moment) - dim]  # ascending
+    return rest.clamp(min=0).sum() / total
+
+
+def _total(moment: Tensor) -> Tensor:
     total = moment.trace()
     if not 0 < total < torch.inf:
         raise ValueError(f"Expected directions that are finite and not all 0, but got a sum of squares of {total:g}.")
-    return 1 - ((moment @ basis) * basis).sum().clamp(max=total) / total  # rounding may exceed it by 1e-16
+    return total
+
+
+def _to_one(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    # so that squares of large and small values exist
+    x = in_float64(x)
+    largest = x.abs().amax(axes, keepdim=True)
+    return x / largest.where(largest > 0, 1)
+
+
+def _basis(name: str, columns: Tensor) -> Tensor:
+    found = column_space(_to_one(columns, (0,)))
+    if found.shape[1] < columns.shape[1]:
+        raise ValueError(
+            f"Expected `{name}` with {columns.shape[1]} linearly independent columns, but got rank {found.shape[1]}."
+        )
+    return found

@@ -30,9 +30,9 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.functional.groups.one_parameter import LUMA
 from lightning_ssl_geometry.views.validation import check_image
 
-LUMA = (0.2989, 0.587, 0.114)
 _CONTRAST, _SATURATION, _HUE = 1, 2, 3
 
 

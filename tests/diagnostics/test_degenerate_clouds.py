@@ -104,7 +104,7 @@ def test_every_metric_is_fed_or_needs_more_than_a_cloud():
     needs_more = every - BASES - {kind for kind, _ in METRICS.values()} - {"UndefinedWarning"}
     assert needs_more == {
         *("EquivarianceError", "InvarianceError", "LossGap", "LatentR2"),  # a network and its images
-        *("LieGenerator", "RotationRank", "NeuralKernel", "StepInvariance"),
+        *("LieGenerator", "PolicyGenerators", "RotationRank", "NeuralKernel", "StepInvariance"),
         *("NonEmptyProbability", "PolicyEntropy", "PolicyMaps"),  # a policy
         "OutputWeights",  # an encoder
         *("ViewPairs", "NearestNeighbors", "RepresentationMap", "ClassAccuracy"),  # images, or their own h

@@ -65,7 +65,7 @@ def test_rotating_h_together_with_w_changes_nothing():
     for metric in (UnexplainedVariance(), NullSpaceFraction(), AugmentationRank()):
         before = observed(copy.deepcopy(metric), h, projector)
         after = observed(copy.deepcopy(metric), h @ q.T, turned)
-        for name in before:
+        for name in set(before) - {"full_random", "tau_random"}:
             torch.testing.assert_close(after[name], before[name])
 
 
@@ -167,3 +167,73 @@ ONE_VIEW, VIEWS = torch.ones(1, 3, D), r"`h` of shape \(V, N, D\) with V >= 2 vi
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def pairs_between(h):
+    return torch.stack([a - b for i, a in enumerate(h) for j, b in enumerate(h) if i != j])
+
+
+def test_the_baselines_are_those_of_all_pairs_of_samples_and_of_the_leading_directions():
+    h, projector = cloud(n=40) + 3, linear()
+    weight = projector.weight.detach().T
+    between = pairs_between(h[0])
+    null = observed(NullSpaceFraction(tau=0.1), h, projector)
+    torch.testing.assert_close(null["between_samples"], F.null_space_fraction(between, weight, 0.1))
+    leading = torch.linalg.svd(h[1] - h[0]).Vh[:3].T  # three singular values reach 0.1
+    torch.testing.assert_close(null["floor"], F.unexplained_variance(h[1] - h[0], leading))
+    found = observed(UnexplainedVariance(tau=0.1), h, projector)
+    for name, tau, rank in (("full", None, 4), ("tau", 0.1, 3)):
+        expected = F.unexplained_variance(between, weight, tau)
+        torch.testing.assert_close(found[f"{name}_between_samples"], expected)
+        assert found[f"{name}_floor"] < min(found[name], found[f"{name}_isotropic"])
+        assert found[f"{name}_isotropic"].item() == pytest.approx(1 - rank / D)
+
+
+def test_a_projector_onto_the_leading_directions_is_at_the_floor():
+    h = cloud()
+    projector = nn.Linear(D, P, bias=False).double()
+    projector.weight.data = torch.linalg.svd(h[1] - h[0]).Vh[:P]
+    found = observed(NullSpaceFraction(), h, projector)
+    torch.testing.assert_close(found["fraction"], found["floor"])
+
+
+def test_the_shares_between_samples_do_not_depend_on_batches_or_the_origin():
+    h, projector = cloud(), linear()
+    once = observed(NullSpaceFraction(), h, projector)
+    metric = NullSpaceFraction()
+    for rows in torch.arange(N).split(37):
+        metric.update(h[:, rows] + 1e4, projector)
+    for name, value in metric.compute().items():
+        torch.testing.assert_close(value, once[name], rtol=1e-6, atol=1e-8)
+
+
+def test_samples_that_coincide_have_no_share_between_them():
+    h, projector = cloud(), linear()
+    h[0] = h[0, :1]
+    for metric, name in ((NullSpaceFraction(), "between_samples"), (UnexplainedVariance(), "full_between_samples")):
+        for dtype in (torch.float64, torch.float32):
+            found = observed(copy.deepcopy(metric), h.to(dtype) + 0.1, copy.deepcopy(projector).to(dtype))
+            assert found[name].isnan()
+            assert found["fraction" if "fraction" in found else "full"].isfinite()
+
+
+def test_the_random_projector_is_one_with_hardest_negatives_of_its_own():
+    h, projector = cloud(), linear()
+    weight = projector.weight.detach().T
+    expected, generator = [], torch.Generator().manual_seed(2)
+    for _ in range(200):
+        w = torch.linalg.qr(torch.randn(D, D, generator=generator, dtype=torch.float64)).Q @ weight
+        index, view, _ = F.hardest_negative(h[0] @ w, h[1] @ w)
+        expected.append(F.unexplained_variance(h[1] - h[view, index], w, 0.1))
+    expected = torch.stack(expected)
+    found = torch.stack([observed(UnexplainedVariance(tau=0.1, seed=k), h, projector)["tau_random"] for k in range(80)])
+    assert abs(found.mean() - expected.mean()) < 4 * (found.var() / 80 + expected.var() / 200) ** 0.5
+    assert found.mean() > 1 - 3 / D + 0.02  # above isotropic: they are near behind it
+
+
+def test_a_projector_that_is_not_finite_is_refused():
+    projector = linear()
+    projector.weight.data[0, 0] = torch.nan
+    h = cloud()
+    with pytest.raises(ValueError, match="finite `weight`"):
+        observed(UnexplainedVariance(), h, projector)

@@ -1,8 +1,15 @@
 import pytest
 import torch
 
-from lightning_ssl_geometry.functional import null_space_fraction, numerical_rank, unexplained_variance
-from lightning_ssl_geometry.functional.tangent import column_space, share_outside
+from lightning_ssl_geometry.functional import (
+    null_space_fraction,
+    numerical_rank,
+    principal_angles,
+    projection_alignment,
+    projector_gain,
+    unexplained_variance,
+)
+from lightning_ssl_geometry.functional.tangent import column_space, gains_along, least_share_outside, share_outside
 
 N, D, P = 200, 12, 5
 
@@ -137,3 +144,112 @@ BAD = [
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_gain_is_a_ratio_of_sums_over_its_isotropic_value():
+    v, weight = gaussian(N, D), gaussian(D, P, seed=1)
+    seen = sum((weight.T @ row).square().sum() for row in v) / sum(row.square().sum() for row in v)
+    torch.testing.assert_close(projector_gain(v, weight), seen / (weight.square().sum() / D))
+    q = rotation()
+    for other in (projector_gain(3e20 * v, 1e-20 * weight), projector_gain(v @ q.T, q @ weight)):
+        torch.testing.assert_close(other, projector_gain(v, weight))
+
+
+def test_the_gain_is_0_in_the_null_space_1_for_isotropic_directions_and_largest_along_the_first_singular_vector():
+    weight = gaussian(D, P, seed=1)
+    left, sigma, _ = torch.linalg.svd(weight)
+    assert projector_gain(left[:, P:].T, weight).item() == pytest.approx(0, abs=1e-12)
+    assert projector_gain(torch.eye(D, dtype=torch.float64), weight).item() == pytest.approx(1)
+    most = D * sigma[0].square() / weight.square().sum()
+    torch.testing.assert_close(projector_gain(left[:, :1].T, weight), most)
+
+
+def test_a_rotated_projector_has_a_mean_gain_of_1_whatever_the_directions():
+    v, weight = gaussian(3, D), gaussian(D, P, seed=1)
+    found = torch.stack([projector_gain(v, torch.linalg.qr(gaussian(D, D, seed=k)).Q @ weight) for k in range(2000)])
+    assert found.mean().item() == pytest.approx(1, abs=4 * found.std().item() / 2000**0.5)
+    assert found.std() > 0.1
+
+
+def test_gains_along_the_singular_vectors_add_up():
+    v, weight = gaussian(N, D), gaussian(D, P, seed=1)
+    left = torch.linalg.svd(weight, full_matrices=False).U
+    along, gain = gains_along(v.T @ v, weight)
+    torch.testing.assert_close(along, D * (v @ left).square().sum(0) / v.square().sum())
+    torch.testing.assert_close(gain, projector_gain(v, weight))
+    torch.testing.assert_close(1 - along.sum() / D, unexplained_variance(v, weight))
+
+
+def test_alignment_is_the_mean_cosine_of_each_row():
+    h, delta, weight = gaussian(N, D), gaussian(N, D, seed=5), gaussian(D, P, seed=1)
+    rows = []
+    for x, d in zip(h, delta, strict=True):
+        y = weight @ (weight.T @ x)
+        rows.append((y @ d) / (y.norm() * d.norm()))
+    torch.testing.assert_close(projection_alignment(h, delta, weight), torch.stack(rows).mean())
+    torch.testing.assert_close(projection_alignment(h, delta, weight.expand(N, D, P)), torch.stack(rows).mean())
+    for scaled in ((1e-30 * h, delta, weight), (h, 1e30 * delta, weight), (h, delta, 1e-30 * weight)):
+        torch.testing.assert_close(projection_alignment(*scaled), torch.stack(rows).mean())
+    q = rotation()
+    torch.testing.assert_close(projection_alignment(h @ q.T, delta @ q.T, q @ weight), torch.stack(rows).mean())
+
+
+def test_alignment_is_1_and_minus_1_along_the_projection_and_0_outside_of_the_column_space():
+    h, weight = gaussian(N, D), gaussian(D, P, seed=1)
+    projected = h @ weight @ weight.T
+    outside = gaussian(N, D, seed=2) @ (torch.eye(D, dtype=torch.float64) - weight @ torch.linalg.pinv(weight))
+    for delta, cosine in ((2 * projected, 1), (-projected, -1), (outside, 0), (0 * projected, 0)):
+        assert projection_alignment(h, delta, weight).item() == pytest.approx(cosine, abs=1e-12)
+    delta = torch.cat([projected[:50], 0 * projected[50:]])
+    assert projection_alignment(h, delta, weight).item() == pytest.approx(50 / N)
+
+
+def test_each_sample_may_have_a_projector_of_its_own():
+    h, delta, weight = gaussian(N, D), gaussian(N, D, seed=5), gaussian(N, D, P, seed=1)
+    rows = [projection_alignment(h[i : i + 1], delta[i : i + 1], weight[i]) for i in range(N)]
+    torch.testing.assert_close(projection_alignment(h, delta, weight), torch.stack(rows).mean())
+    with pytest.raises(ValueError, match=r"`weight` of shape \(N, D, P\), N = 200, D = 12"):
+        projection_alignment(h, delta, weight[1:])
+
+
+def test_principal_angles_equal_scipys():
+    linalg = pytest.importorskip("scipy.linalg")
+    for seed in range(5):
+        a, b = gaussian(D, 3, seed=seed), gaussian(D, P, seed=seed + 9)
+        expected = torch.rad2deg(torch.from_numpy(linalg.subspace_angles(a.numpy(), b.numpy()).copy())).flip(0)
+        torch.testing.assert_close(principal_angles(a, b), expected)
+        torch.testing.assert_close(principal_angles(b, a), expected)
+
+
+def test_planted_angles_are_found_small_ones_too():
+    planted = torch.tensor([0.0, 1e-9, 1e-3, 30.0, 89.0, 90.0], dtype=torch.float64)
+    q, angle = rotation(), torch.deg2rad(planted)
+    a, b = q[:, :6], q[:, :6] * angle.cos() + q[:, 6:] * angle.sin()
+    mixed = (a @ gaussian(6, 6, seed=7), b @ gaussian(6, 6, seed=8))
+    torch.testing.assert_close(principal_angles(a, b), planted, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(principal_angles(*mixed), planted, rtol=1e-6, atol=1e-10)
+    assert not principal_angles(a, a[:, :2]).round(decimals=6).any()
+    assert principal_angles(q[:, :4], q[:, 4:]).tolist() == pytest.approx([90.0] * 4)
+
+
+def test_columns_that_depend_on_each_other_are_refused():
+    a = gaussian(D, 3)
+    with pytest.raises(ValueError, match="`b` with 4 linearly independent columns, but got rank 3"):
+        principal_angles(a, torch.cat([a, a[:, :1]], 1))
+
+
+def test_no_subspace_leaves_less_than_the_leading_directions():
+    v = gaussian(N, D) * torch.linspace(1, 3, D)
+    moment = v.T @ v
+    for dim in range(D + 1):
+        floor = least_share_outside(moment, dim)
+        leading = torch.linalg.eigh(moment).eigenvectors[:, D - dim :]
+        torch.testing.assert_close(floor, share_outside(moment, leading), atol=1e-12, rtol=1e-9)
+        others = [share_outside(moment, torch.linalg.qr(gaussian(D, D, seed=k)).Q[:, :dim]) for k in range(20)]
+        assert floor <= min(others) + 1e-12
+
+
+@pytest.mark.parametrize("weight", [torch.zeros(D, P), torch.full((D, P), torch.nan)])
+def test_a_projector_without_a_gain_is_refused(weight):
+    with pytest.raises(ValueError, match="`weight`"):
+        projector_gain(gaussian(N, D), weight)

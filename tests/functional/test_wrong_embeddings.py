@@ -81,7 +81,10 @@ CALLS = {
     "null_space_fraction": (lambda: {"direction": rows(), "weight": rows(D, 2)}, "direction", {2}),
     "numerical_rank": (lambda: {"matrix": rows(), "tau": 0.5}, "matrix", {2, 3, 4}),
     "participation_ratio": (one(), "h", {2, 3}),
+    "principal_angles": (lambda: {"a": rows()[:, :2], "b": rows(N, 2)}, "a b", {2}),
     "principal_components": (one(), "h", {2}),
+    "projection_alignment": (lambda: two("h", "delta")() | {"weight": rows(D, 2)}, "h delta", {2}),
+    "projector_gain": (lambda: {"direction": rows(), "weight": rows(D, 2)}, "direction", {2}),
     "score_function_loss": (lambda: {"z": rows(4, 3, D), "log_probability": rows(4, 3)}, "z", {3}),
     "second_variation": (two("z", "direction"), "z direction", {2}),
     "sigreg": (one(), "h", {2}),
@@ -101,8 +104,8 @@ OTHERS = """
 base_spaces byol_momentum chance_agreement cka_by_chance class_blocks cluster_rates clustered_flow
 content_style_temperature counter_hash counter_uniform draw_members equalizing_temperature equivariance_error
 feature_map fiber_bundle generalized_normal kernel_cosine kernel_flow kernel_target_alignment label_agreement
-nearby_bases neural_kernel neural_kernel_trace normalized_kernel one_hidden_layer_kernel output_velocity
-policy_entropy quarter_turn rescale rotate rotation_rank topographic_distance translate uniform_sphere
+nearby_bases neural_kernel neural_kernel_trace normalized_kernel one_hidden_layer_kernel one_parameter_action
+output_velocity policy_entropy quarter_turn rescale rotate rotation_rank topographic_distance translate uniform_sphere
 uniform_uniformity von_mises_fisher
 """
 ARGUMENTS = [(name, argument) for name, (_, arguments, _) in CALLS.items() for argument in arguments.split()]
