@@ -79,9 +79,27 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     results = EXAMPLES / "geometry_of_contrastive_learning" / "results"
     published = pd.read_csv(results / "smoke.csv").set_index(["group", "seed", "name"])["last"]
     assert set(found.index) == set(published.index)
-    steady = [row for row in published.index if row[2].startswith(("probe/bound", "probe/unexplained", "train/loss"))]
+    steady = [
+        row
+        for row in published.index
+        if row[2].startswith(("probe/bound", "probe/unexplained_variance_full", "probe/unexplained_variance_tau"))
+        and not row[2].endswith("_random")
+    ] + [row for row in published.index if row[2] == "train/loss"]
     assert len(steady) >= 15
     assert (found[steady] - published[steady]).abs().max() < 0.03  # other processors round otherwise
+    spectra = pd.read_csv(output / "spectra.csv")
+    assert spectra.groupby("group").size().to_dict() == dict.fromkeys(("small", "moderate", "large"), 16)
+    same = ("--size", "smoke", "--seeds", "0", "--output", str(tmp_path))
+    make(script("geometry_of_contrastive_learning"), *same, "--grid", "pools")
+    pools = pd.read_csv(tmp_path / "pools" / "results.csv")
+    assert len(pools) == 3 * 3 * 2
+    assert (pools.loc[pools["views"] == "clean", "pair"] == 0).all()
+    own = pools[(pools["strength"] == "moderate") & (pools["views"] != "clean")].drop(columns="views")
+    assert own.groupby("pool").nunique().le(1).all(axis=None)  # the run's own policy is the moderate one
+    make(script("geometry_of_contrastive_learning"), *same, "--grid", "alone")
+    alone = pd.read_csv(tmp_path / "alone" / "results.csv")
+    assert len(alone) == 3 * 4 * 3
+    assert alone.groupby(["encoder", "measured"])["gain"].nunique().min() == 4  # each policy trains another projector
 
 
 @pytest.fixture

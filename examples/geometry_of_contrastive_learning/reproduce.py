@@ -4,9 +4,15 @@
 
 `FOLDER` has train/<class>/* and test/<class>/* (for `--size paper`: where CIFAR-100 is, or is put; `--size smoke` needs
 none). Runs that have finished are not repeated, so an interrupted command can be started again. Grids: `--grid
-projectors` (linear, and MLPs of one to three hidden layers in two widths, by strength) and `--grid augmentations` (one
-added after the other), both of size laptop. In OUTPUT/<grid>/ the page comparison.html and PNGs hold the figures,
-results.csv the first and the last value of every scalar of every run, and each run's folder its own report.html.
+projectors` (linear, and MLPs of one to three hidden layers in two widths, by strength), `--grid augmentations` (one
+added after the other) and `--grid long` (small and large, 60 epochs of a wider encoder), all of size laptop. In
+OUTPUT/<grid>/ the page comparison.html and PNGs hold the figures, results.csv the first and the last value of every
+scalar of every run, spectra.csv the singular values of W before and after training, and each run's folder its own
+report.html.
+
+`--grid pools` and `--grid alone` train no encoder: they take those of the strengths, which are trained first if they
+are not there. `pools` measures Figs. 5 and 6 with other views and other numbers of samples. `alone` trains projectors
+behind encoders that stand still, with each policy. Each writes a results.csv.
 """
 
 import argparse
@@ -19,11 +25,13 @@ import numpy as np
 import torch
 
 from lightning_ssl_geometry.functional.groups.rotation import rotation_rank
+from lightning_ssl_geometry.functional.spectrum import singular_values_rank
 from lightning_ssl_geometry.plots import Caption, Curve, curves
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+import after_training  # noqa: E402
 from draw_points import Point, points  # noqa: E402
 from recipe import Fit, command, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
@@ -40,6 +48,7 @@ FIGURES = {
     "7": ("unexplained_variance",),
     "9": ("spectrum_h",),
 }
+LATER = {"pools": after_training.pools, "alone": after_training.alone}  # of the runs of the strengths
 ONE_BY_ONE = {  # large ones, in the order of Table 2
     "flip": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0", "grayscale=0.0"],
     "flip, gray": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0"],
@@ -50,8 +59,9 @@ ONE_BY_ONE = {  # large ones, in the order of Table 2
 
 def settings(grid: str) -> Iterator[tuple[str, list[str]]]:
     """Names of the groups to compare, and what each adds to the command line."""
-    if grid == "strengths":
-        yield from ((name, [f"{VIEWS}strength={name}"]) for name in STRENGTHS)
+    if grid in ("strengths", "long"):
+        names = STRENGTHS if grid == "strengths" else ("small", "large")
+        yield from ((name, [f"{VIEWS}strength={name}"]) for name in names)
     elif grid == "augmentations":
         for name, changed in ONE_BY_ONE.items():
             yield name, [f"{VIEWS}strength=large", *(f"{VIEWS}{change}" for change in changed)]
@@ -74,7 +84,8 @@ def mlp(hidden: int, width: int) -> list[str]:
 
 def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) -> Fit:
     folder = options.output / options.grid / group.replace(", ", "_").replace(" ", "") / f"seed{seed}"
-    configs = [HERE / f"{options.size}.yaml", *([HERE / "grid.yaml"] if options.grid != "strengths" else [])]
+    overlay = {"strengths": [], "long": ["long"]}.get(options.grid, ["grid"])
+    configs = [HERE / f"{name}.yaml" for name in (options.size, *overlay)]
     words = command(options, folder, configs=configs, added=added, seed=seed, seeded=[VIEWS])
     return Fit(f"{group}, seed {seed}", words, folder, finished)
 
@@ -116,6 +127,45 @@ def _cell(rows: list[Row]) -> str:
     first = np.array([row.first for row in rows])
     start = "" if np.isnan(first).any() or not rows else f"{first.mean():.3g} -> "
     return start + over_seeds([row.last for row in rows], ".3g", ".2g")
+
+
+class Singular(NamedTuple):
+    """A singular value of the projector's weight W, before and after training."""
+
+    group: str
+    seed: object
+    index: int
+    first: float
+    last: float
+
+
+def spectra(groups: dict[str, list[Path]]) -> list[Singular]:
+    """The singular values of W of every run with a linear projector."""
+    rows = []
+    for group, run in ((group, run) for group, runs in groups.items() for run in map(read_run, runs)):
+        if found := run.arrays.get("probe/projector_singular_values"):
+            pairs = zip(found.values[0].tolist(), found.values[-1].tolist(), strict=True)
+            rows += [Singular(group, run.info["seed"], index, *pair) for index, pair in enumerate(pairs, start=1)]
+    return rows
+
+
+def ranks(rows: list[Singular]) -> str:
+    """Markdown: the rank of W by several thresholds, of an untrained W and of the trained ones."""
+    names = {f"sum of squares, {100 * tau:g}%": (tau, "cumulative") for tau in (0.9, 0.99)}
+    names |= {f"{tau:g} of the largest": (tau, "relative") for tau in (0.1, 0.01)}
+    names |= {f"Eq. 2, tau = {tau:g}": (tau, "absolute") for tau in (0.5, 0.1, 0.01)}
+    groups, lines = dict.fromkeys(row.group for row in rows), []
+    for name, (tau, mode) in names.items():
+        cells = [name]
+        for which, chosen in (("first", [next(iter(groups))]), *(("last", [group]) for group in groups)):
+            seeds = dict.fromkeys(row.seed for row in rows if row.group in chosen)
+            found = [
+                torch.tensor([getattr(row, which) for row in rows if (row.group, row.seed) == (chosen[0], seed)])
+                for seed in seeds
+            ]
+            cells.append(over_seeds([float(singular_values_rank(each, tau, mode=mode)) for each in found], ".1f"))
+        lines.append(cells)
+    return markdown(["rank of W by", "untrained", *groups], lines)
 
 
 def bound_holds(groups: dict[str, list[Path]]) -> str:
@@ -172,10 +222,13 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     rows = results(groups)
     write(rows, output / "results.csv", nan="")
     print(table(rows), bound_holds(groups), sep="\n\n")
-    if options.grid == "strengths":
+    if singular := spectra(groups):
+        write(singular, output / "spectra.csv")
+        print(ranks(singular))
+    if options.grid in ("strengths", "long"):
         drawn = comparison_figures(groups)
         named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
-        named["figure_10_rotations"] = figure_10()
+        named |= {"figure_10_rotations": figure_10()} if options.grid == "strengths" else {}
     else:
         named = {"rank_against_accuracy": rank_against_accuracy(rows)}
     if len(groups) <= 4:
@@ -187,11 +240,17 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
 def main() -> None:
     arguments = parser(__doc__, "runs/geometry")
     arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
-    arguments.add_argument("--grid", choices=("strengths", "projectors", "augmentations"), default="strengths")
+    grids = ("strengths", "projectors", "augmentations", "long", *LATER)
+    arguments.add_argument("--grid", choices=grids, default="strengths")
     options = arguments.parse_args()
-    if options.grid != "strengths" and options.size != "laptop":
-        arguments.error(f"Expected --size laptop with --grid {options.grid}, but got {options.size}.")
-    draw(options, paths(grid(options, dict(settings(options.grid)), fit, every_seed=False)))
+    sizes = ("laptop", "smoke") if options.grid in LATER else ("laptop",)
+    if options.grid != "strengths" and options.size not in sizes:
+        arguments.error(f"Expected --size {' or '.join(sizes)} with --grid {options.grid}, but got {options.size}.")
+    if later := LATER.get(options.grid):
+        options.grid = "strengths"
+        later(options, grid(options, dict(settings("strengths")), fit))
+    else:
+        draw(options, paths(grid(options, dict(settings(options.grid)), fit, every_seed=False)))
 
 
 if __name__ == "__main__":

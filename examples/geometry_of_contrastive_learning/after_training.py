@@ -1,0 +1,213 @@
+"""What is measured on the encoders of finished runs: other views and pools of negatives, and projectors trained alone.
+
+`pools` asks how the distance to the hardest negative, and how often it has the same label, depend on the views (those
+of the run, those of the moderate policy, clean images) and on the number of samples among which it is sought. `alone`
+trains a new projector behind each encoder, once with each policy; only the policy differs then, and h stands still.
+"""
+
+import argparse
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import yaml
+from recipe import each, markdown, over_seeds, write
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.cli import lightning_cli
+from lightning_ssl_geometry.data import ImageDataModule
+from lightning_ssl_geometry.diagnostics import HardestNegativeDistance, LabelAgreement, NullSpaceFraction, ProjectorGain
+from lightning_ssl_geometry.functional import info_nce
+from lightning_ssl_geometry.methods import SimCLRModule
+from lightning_ssl_geometry.views import SimCLRViews
+
+STRENGTHS = ("small", "moderate", "large")
+POOLS = {"laptop": (128, 512, 2048), "smoke": (16, 40)}
+SAMPLES = {"laptop": 4096, "smoke": 40}  # of the validation split; the pools are parts of them
+STEPS = {"laptop": 3000, "smoke": 20}  # of a projector that is trained alone
+DRAWS = 8  # views of each training image with each policy
+BATCH, RATE, BETA = 512, 3e-3, 2.0
+
+
+class Network(NamedTuple):
+    """A trained model and its data."""
+
+    model: SimCLRModule
+    data: ImageDataModule
+    strength: str
+    seed: int
+    flips: bool  # not digits
+
+
+class Pool(NamedTuple):
+    """The hardest negative of samples of one run, with one kind of views and one number of samples."""
+
+    strength: str
+    seed: int
+    views: str
+    pool: int
+    distance: float
+    pair: float
+    agreement: float
+    chance: float
+
+
+class Alone(NamedTuple):
+    """A projector that was trained alone with views of `trained`, and the gain on views of `measured`."""
+
+    encoder: str
+    seed: int
+    trained: str
+    measured: str
+    gain: float
+    between_samples: float
+    ignored: float
+    ignored_between_samples: float
+
+
+def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int) -> Network:
+    """Load the model of a finished run, in eval mode, and its data."""
+    whole = yaml.safe_load((path / "config.yaml").read_text())  # of `fit`, with arguments that only it has
+    words = [f"--{key}={json.dumps(whole[key])}" for key in ("seed_everything", "model", "data")]
+    words += ["--trainer.accelerator=cpu", "--trainer.logger=false"]
+    words += [f"--data.init_args.root={options.root}"] if options.root else []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "LightningCLI's args parameter")  # beside the arguments of this script
+        cli = lightning_cli(words, run=False)
+    cli.datamodule.setup()
+    state = torch.load(path / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    cli.model.load_state_dict(state)
+    return Network(cli.model.eval(), cli.datamodule, strength, seed, flips=options.size != "smoke")
+
+
+def images(data: ImageDataModule, split: str, count: int) -> dict[str, Tensor]:
+    """The first images of a split, in [0, 1], with their labels and indices."""
+    parts: list[dict[str, Tensor]] = []
+    for batch in data.unaugmented_dataloader(split):
+        made = data.on_after_batch_transfer(batch, 0)
+        parts.append({name: made[name] for name in ("image", "label", "index")})
+        if sum(len(part["index"]) for part in parts) >= count:
+            break
+    found = {name: torch.cat([part[name] for part in parts])[:count] for name in parts[0]}
+    column = (-1, 1, 1)
+    plain = found["image"] * data.std.view(column) + data.mean.view(column)
+    return found | {"image": plain.clamp(0, 1)}
+
+
+@torch.inference_mode()
+def represented(net: Network, image: Tensor, index: Tensor, strength: str, *, epoch: int = 0) -> Tensor:
+    """Return h (2, N, D) of two views of images in [0, 1]. Both views of "clean" are the image itself."""
+    data, parts, flip = net.data, [], None if net.flips else 0.0
+    views = None if strength == "clean" else SimCLRViews(strength=strength, color="fast", flip=flip)
+    for x, rows in zip(image.split(500), index.split(500), strict=True):
+        if views is None:
+            one = net.model((x - data.mean.view(-1, 1, 1)) / data.std.view(-1, 1, 1))
+            parts.append(torch.stack([one, one]))
+        else:
+            made = views(x, rows, epoch, data.mean, data.std)
+            parts.append(torch.stack([net.model(view) for view in made]))
+    return torch.cat(parts, 1)
+
+
+def pools(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
+    """Figs. 5 and 6 with other views and pools."""
+    rows = [row for strength, seed, path in each(runs) for row in of_pools(options, path, strength, seed)]
+    print(write(rows, options.output / "pools" / "results.csv"))
+    for name, digits in (("distance", ".3f"), ("agreement", ".3f")):
+        lines = []
+        for kind in dict.fromkeys(row.views for row in rows):
+            for pool in dict.fromkeys(row.pool for row in rows):
+                cells = [
+                    over_seeds(
+                        [getattr(r, name) for r in rows if (r.strength, r.views, r.pool) == (s, kind, pool)], digits
+                    )
+                    for s in dict.fromkeys(row.strength for row in rows)
+                ]
+                lines.append([f"{kind}, {pool}", *cells])
+        print(f"\n{name}\n\n{markdown(['views, pool', *dict.fromkeys(row.strength for row in rows)], lines)}")
+
+
+def of_pools(options: argparse.Namespace, path: Path, strength: str, seed: int) -> Iterator[Pool]:
+    net = network(options, path, strength, seed=seed)
+    found = images(net.data, "val", SAMPLES[options.size])
+    for name, kind in (("own", strength), ("moderate", "moderate"), ("clean", "clean")):
+        h = represented(net, found["image"], found["index"], kind)
+        with torch.inference_mode():
+            z = net.model.project(h.flatten(0, 1)).unflatten(0, h.shape[:2])
+        for pool in POOLS[options.size]:
+            # Parts of the samples, so that small pools are not measured on few samples.
+            parts = torch.randperm(len(found["index"]), generator=torch.Generator().manual_seed(seed)).split(pool)
+            values = [of_pool(h[:, part], z[:, part], found["label"][part]) for part in parts if len(part) == pool]
+            yield Pool(strength, seed, name, pool, *torch.tensor(values).mean(0).tolist())
+
+
+def of_pool(h: Tensor, z: Tensor, label: Tensor) -> tuple[float, float, float, float]:
+    distance, agreement = HardestNegativeDistance(contrast_size=len(label)), LabelAgreement(contrast_size=len(label))
+    index = torch.arange(len(label))
+    distance.update(h, z, index)
+    agreement.update(z, index, label=label)
+    near, same = distance.compute(), agreement.compute()
+    return float(near["distance"]), float(near["pair"]), float(same["fine"]), float(same["fine_chance"])
+
+
+def alone(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
+    """Prop. 4.1 with encoders that stand still."""
+    rows = [row for strength, seed, path in each(runs) for row in of_alone(options, path, strength, seed)]
+    print(write(rows, options.output / "alone" / "results.csv"))
+    lines = []
+    for encoder in dict.fromkeys(row.encoder for row in rows):
+        for trained in ("untrained", *STRENGTHS):
+            of = [row for row in rows if (row.encoder, row.trained) == (encoder, trained)]
+            cells = [
+                over_seeds([row.gain / row.between_samples for row in of if row.measured == measured], ".2f")
+                for measured in STRENGTHS
+            ]
+            lines.append([f"{encoder}, {trained}", *cells])
+    print(markdown(["encoder, W", *(f"gain on {name} over that between samples" for name in STRENGTHS)], lines))
+
+
+def of_alone(options: argparse.Namespace, path: Path, encoder: str, seed: int) -> Iterator[Alone]:
+    net = network(options, path, encoder, seed=seed)
+    train, test = (images(net.data, split, SAMPLES[options.size]) for split in ("train", "val"))
+    seen = {name: represented(net, test["image"], test["index"], name) for name in STRENGTHS}
+    draws = {
+        name: [represented(net, train["image"], train["index"], name, epoch=epoch) for epoch in range(DRAWS)]
+        for name in STRENGTHS
+    }
+    for trained in ("untrained", *STRENGTHS):
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            projector = nn.Linear(net.model.projector.in_features, net.model.projector.out_features, bias=False)
+        if trained != "untrained":
+            fit_projector(projector, draws[trained], steps=STEPS[options.size], seed=seed)
+        for measured, h in seen.items():
+            yield Alone(encoder, seed, trained, measured, *gains(projector, h))
+
+
+def fit_projector(projector: nn.Linear, draws: Sequence[Tensor], steps: int, seed: int) -> None:
+    """Descend InfoNCE with the positive outside the denominator (Eq. 1), at beta = 2, in W alone."""
+    optimizer = torch.optim.Adam(projector.parameters(), lr=RATE)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    generator, count = torch.Generator().manual_seed(seed), draws[0].shape[1]
+    for _ in range(steps):
+        rows = torch.randperm(count, generator=generator)[: min(BATCH, count)]
+        h = draws[int(torch.randint(len(draws), (), generator=generator))][:, rows].clone()  # not of inference mode
+        z1, z2 = projector(h)
+        optimizer.zero_grad()
+        info_nce(z1, z2, 1 / BETA, "COSENTINO", symmetric=True).backward()
+        optimizer.step()
+        scheduler.step()
+
+
+def gains(projector: nn.Linear, h: Tensor) -> tuple[float, float, float, float]:
+    gain, share = ProjectorGain(contrast_size=h.shape[1]), NullSpaceFraction(tau=0.9, mode="cumulative")
+    with torch.inference_mode():
+        z = projector(h)
+    gain.update(h, z, torch.arange(h.shape[1]), projector=projector)
+    share.update(h, projector)
+    found, ignored = gain.compute(), share.compute()
+    values = (found["augmentations"], found["between_samples"], ignored["fraction"], ignored["between_samples"])
+    return tuple(map(float, values))
