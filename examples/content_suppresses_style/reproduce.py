@@ -4,13 +4,12 @@
 
 `table1`: Table 1, the inverse of the process and what is trained, on the box and on the sphere; `linear`: Fig. 1 left;
 `sweep`: the same with more temperatures, on the box and on the sphere; `box` and `sphere`: Fig. 1 middle and right;
-`crossed`: what the loss contrasts, the scale of z and the temperatures, on the box and on the sphere; `rules`: the
-temperatures of Prop. 2 and 3; `learned`: temperatures that are learned; `classes`: Lemma 1, content that is a class;
-`table2`: Table 2 and Fig. 2, and `direct_clr`:
-Appendix E, both on CIFAR-10 with `--root FOLDER` (train/<class>/*, test/<class>/*; for `--size paper`,
-which table2 alone has, where CIFAR-10 is, or is put). Runs that have finished are not repeated, so an interrupted
-command can be started again. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run, its
-report.html.
+`crossed`: what the loss contrasts, the scale of z and the temperatures, on the box and on the sphere; `crossed_wide`:
+the same with the widths of the published code; `rules`: the temperatures of Prop. 2 and 3; `learned`: temperatures that
+are learned; `classes`: Lemma 1, content that is a class; `table2`: Table 2 and Fig. 2, and `direct_clr`: Appendix E,
+both on CIFAR-10 with `--root FOLDER` (train/<class>/*, test/<class>/*; for `--size paper`, which table2 alone has,
+where CIFAR-10 is, or is put). Runs that have finished are not repeated, so an interrupted command can be started
+again. OUTPUT/<size>/<what>/ has results.csv, the PNGs, comparison.html and, for every run, its report.html.
 """
 
 import argparse
@@ -79,6 +78,7 @@ FIGURES = {
     "box": {"1_middle": "1"},
     "sphere": {"1_right": "1"},
     "crossed": {"crossed": "arms"},
+    "crossed_wide": {"crossed_wide": "arms"},
     "learned": {"temperatures": "sorted"},
     "classes": {"classes": "within_class"},
     "table2": {"2": "spectra"},
@@ -121,7 +121,7 @@ def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
         yield "tau_c < tau_s", two_temperatures(6, 0.01, 0.1)
         yield "tau_c < tau_s, w/o norm", [*two_temperatures(6, 0.01, 1.0), *UNNORMALIZED]
         yield "one tau, w/o norm", [f"{LOSS}temperature=1.0", *UNNORMALIZED]
-    elif what == "crossed":
+    elif what in ("crossed", "crossed_wide"):
         yield from crossed()
     elif what == "sweep":
         yield from sweep()
@@ -205,6 +205,7 @@ def configs(what: str, size: str, arm: str) -> list[Path]:
         names = ["cifar10", *(["direct_clr"] if arm == "DirectCLR" else [])]
     else:
         after = {"box": [], "learned": ["sphere", "learned"], "sweep": ["linear"], "rules": ["sphere"]}
+        after |= {"crossed_wide": ["crossed", "wide"]}
         names = ["laptop", *after.get(what, [what])]
     return [HERE / f"{name}.yaml" for name in names]
 
@@ -442,7 +443,7 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Ro
         drawn |= {"W": by_index(rows, 0), "W g": by_index(rows, 1)}
     if options.what == "table2":
         drawn["spectra"] = before_and_after(rows)
-    if options.what == "crossed":
+    if options.what in ("crossed", "crossed_wide"):
         drawn["arms"] = by_arm(rows)
     if options.what == "learned":
         drawn["sorted"] = sorted_temperatures(rows, *CHANGES[0])
@@ -452,7 +453,7 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Ro
 
 
 def main() -> None:
-    latents = ("table1", "linear", "sweep", "box", "sphere", "crossed", "rules", "learned", "classes")
+    latents = ("table1", "linear", "sweep", "box", "sphere", "crossed", "crossed_wide", "rules", "learned", "classes")
     what = (*latents, "table2", "direct_clr")
     arguments = parser(__doc__, "runs/content_suppresses_style", what=what)
     arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
