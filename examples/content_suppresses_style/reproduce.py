@@ -394,15 +394,15 @@ def temperatures(rows: list[Row], arm: str) -> np.ndarray:
 
 def sorted_temperatures(rows: list[Row], content: float, style: float):
     """The learned temperatures beside 2 sigma^2, the temperatures for which the inverse of g has the least loss."""
-    found = temperatures(rows, changes(content, style))
+    arm = changes(content, style)
+    found = temperatures(rows, arm)
     output, half = np.arange(1.0, found.shape[1] + 1), found.shape[1] // 2
     truth = np.repeat([2 * content**2, 2 * style**2], [half, len(output) - half])
-    spread = found.std(0, ddof=min(1, len(found) - 1))
-    lines = [
-        Curve("2 sigma²", output, truth, "ink", dash="dashed"),
-        Curve("learned", output, found.mean(0), "blue", spread=spread),
-    ]
-    notes = (f"sigma = {content:g} for content and {style:g} for style. {of_seeds(len(found))}",)
+    lines = [Curve("2 sigma²", output, truth, "ink", dash="dashed")]
+    of_style = [row.value for row in rows if (row.arm, row.quantity) == (arm, LATENTS["style in z"])]
+    for values, r2, color in zip(found, of_style, ("blue", "orange", "green"), strict=False):
+        lines.append(Curve(f"R² {r2:.2f}", output, values, color))
+    notes = (f"sigma = {content:g} for content and {style:g} for style. A line for each seed; R² of the style in z.",)
     caption = Caption(title="Learned temperatures, sorted", notes=notes)
     return curves(lines, xlabel="output, by its temperature", ylabel="temperature", floor=0.0, caption=caption)
 

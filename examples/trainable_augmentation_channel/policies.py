@@ -34,7 +34,7 @@ from recipe import Fit, each, grid, markdown, over_seeds, write  # noqa: E402
 # Name -> estimators, one after the other, each for all epochs.
 ESTIMATORS = {kind.__name__: (kind,) for kind in (ExactInformation, ScoreFunction, AllPairs, DistinctPairs)}
 ESTIMATORS["AllPairs then ExactInformation"] = AllPairs, ExactInformation
-ENTROPY_WEIGHTS = {5.0: 0.02, 0.5: 0.0025}  # beta -> lambda: the recipe's, and the paper's
+ENTROPY_WEIGHTS = {5.0: 0.02, 0.5: 0.0025}  # beta -> lambda: twice the recipe's, and the paper's
 BATCH, RATE, JUDGED = 64, 1e-3, 256
 NUMBERS = ("encoder_epochs", "epochs", "images", "test_images")
 QUANTITIES = {"objective": "J", "entropy": "entropy, nats", "nonempty_mass": "mass, not empty", "cell": "cell from Z"}
