@@ -1,6 +1,6 @@
 """Draw stills of a film: points on the circle or the sphere at several moments of training."""
 
-__all__ = ["Still", "stills"]
+__all__ = ["Still", "seen", "stills"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,6 +81,12 @@ def stills(rows: Sequence[tuple[str, Sequence[Still]]], *, caption: Caption = _N
     return figure
 
 
+def seen(points: Floats) -> Floats:
+    """Where points (n, 3) are in the picture, (n, 2), seen as the sphere is."""
+    flat: Floats = points @ _VIEW[:2].T
+    return flat
+
+
 def _draw(axes: "Axes", still: Still) -> None:
     axes.set(xlim=(-_FAR, _FAR), ylim=(-_FAR, _FAR))
     turn = np.linspace(0, 2 * np.pi, 181)
@@ -89,7 +95,7 @@ def _draw(axes: "Axes", still: Still) -> None:
     if z.shape[1] == 3:
         _equator(axes, turn)
         near = z @ _VIEW[2] >= 0
-        z, arrow = z @ _VIEW[:2].T, None if arrow is None else arrow @ _VIEW[:2].T
+        z, arrow = seen(z), None if arrow is None else seen(arrow)
     colors = np.array(CLASSES)[still.label]
     for side, alpha in ((~near, 0.25), (near, 0.85)):
         axes.scatter(z[side, 0], z[side, 1], s=9, c=colors[side], alpha=alpha, linewidths=0, zorder=3)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import lightning as L
 import numpy as np
 import torch
-from draw_stills import Still, stills
+from draw_clouds import clouds
+from draw_stills import Still, seen, stills
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -192,6 +193,22 @@ def film(runs: Sequence[Run], path: Path, seconds: float = 0.125) -> Path:
     times = [pause] * (len(pictures) - 1) + [12 * pause]
     pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=times, loop=0, optimize=True)
     return path
+
+
+def typical(rows: Sequence[Row], flow: str, iteration: int) -> int:
+    """The seed with the median NMI at an iteration; of an even number of seeds, the lower of the two."""
+    found = sorted((row.value, row.seed) for row in rows if row[:1] + row[2:4] == (flow, iteration, "nmi"))
+    return found[(len(found) - 1) // 2][1] if found else rows[0].seed
+
+
+def input_figure(run: Run, noise: float = 0.2):
+    """The data with one draw of its noise, along its last coordinate; in space, the third axis points up."""
+    names = [f"cluster {place}" for place in sorted(set(run.label.tolist()))]
+    noisy = run.points.copy()
+    noisy[:, -1] += noise * (2 * torch.rand(len(noisy), generator=torch.Generator().manual_seed(0)).numpy() - 1)
+    if noisy.shape[1] == 3:
+        noisy = seen(noisy)
+    return clouds([("input data", noisy, run.label)], names=names)
 
 
 def summary(rows: Sequence[Row], quantity: str, flow: str, iteration: int) -> str:

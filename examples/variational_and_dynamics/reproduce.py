@@ -3,8 +3,9 @@
     python examples/variational_and_dynamics/reproduce.py figure_3
 
 `figure_1`: t-SNE of pixels and of SimCLR's representation; `figure_3`: the loss of evenly spaced atoms; `figure_5` and
-`figure_6`: the flow with and without a network, as stills and as a film; `kernel_identities`: Props. 4.3 and 4.4,
-Thm. 4.5 and Cor. 4.6. Each takes under 5 minutes on 2 cores. OUTPUT has results/*.csv and figures/*.
+`figure_6`: the flow with and without a network, as stills and as a film; `dynamics`: Thm. 4.2, Remark 4.4, Prop. A.1
+and steps of the rank; `kernel_identities`: Props. 4.3 and 4.4, Thm. 4.5 and Cor. 4.6. Each takes under 5 minutes on 2
+cores. OUTPUT has results/*.csv and figures/*.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 START = time.perf_counter()  # before the imports that take time
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+import dynamics  # noqa: E402
 import figure_1  # noqa: E402
 import figure_3  # noqa: E402
 import figure_5  # noqa: E402
@@ -31,6 +33,7 @@ FIGURES = {
     "figure_3": figure_3,
     "figure_5": figure_5,
     "figure_6": figure_6,
+    "dynamics": dynamics,
     "kernel_identities": kernel_identities,
 }
 PACKAGES = ("torch", "lightning", "scikit-learn", "numpy")
