@@ -10,7 +10,6 @@ self-supervised learning, 2023). All in float64.
 import argparse
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from typing import NamedTuple
@@ -247,12 +246,13 @@ def values(rows: Sequence[Row], experiment: str, arm: str) -> tuple[np.ndarray, 
     return np.array(list(found)), np.array(list(found.values())).T
 
 
-def lines(rows: Sequence[Row], experiment: str, colors: dict[str, str]) -> list[Curve]:
-    """A line for each arm: mean and standard deviation over seeds."""
+def lines(rows: Sequence[Row], experiment: str, colors: dict[str, str], bounds: tuple[float, float]) -> list[Curve]:
+    """A line for each arm: mean and standard deviation over seeds, within bounds."""
     drawn = []
     for arm, color in colors.items():
         at, found = values(rows, experiment, arm)
-        drawn.append(Curve(arm, at, found.mean(0), color, spread=found.std(0, ddof=min(1, len(found) - 1))))
+        spread = found.std(0, ddof=min(1, len(found) - 1))
+        drawn.append(Curve(arm.split(", ")[-1], at, found.mean(0), color, spread=spread, bounds=bounds))
     return drawn
 
 
@@ -289,7 +289,7 @@ def step_figure(rows: Sequence[Row]):
     drawn = [Curve("loss", at, found, "blue")]
     for k in range(1, MODES + 1):
         time = of(rows, "steps", "predicted", k)[seed]
-        drawn.append(Curve("", np.array([time, time]), np.array([0.0, found.max()]), "muted", dash="dotted"))
+        drawn.append(Curve("", np.full(60, time), np.linspace(0.0, found.max(), 60), "muted", dash="dotted"))
     notes = ("Dotted: the times that the eigenvalues of the neural kernel predict. One seed.",)
     caption = Caption(title="The loss falls in steps", notes=notes)
     return curves(drawn, xlabel="time (step size times steps)", ylabel="loss", floor=0.0, caption=caption)
@@ -299,25 +299,30 @@ def run(options: argparse.Namespace) -> None:
     """Measure, write and draw."""
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         rows = [row for found in pool.map(of_seed, options.seeds) for row in found]
-    figures = partial(_figure, options)
     print(table(rows, "Thm. 4.2", (0, 1, 10, 50, 200), ".2g"), end="\n\n")
     print(table(rows, "Remark 4.4", (0, 15, 30, 70, 200), ".2f"), end="\n\n")
     print(table(rows, "Prop. A.1 (2)", SCALES, ".2g"), end="\n\n")
     print(times_table(rows), end="\n\n")
     print(write(rows, options.output / "results" / "dynamics.csv"))
+    for name, drawn in drawings(rows).items():
+        print(save(drawn, options.output / "figures" / f"dynamics_{name}.png"))
+
+
+def drawings(rows: Sequence[Row]):
+    """Name -> figure."""
     notes = ("Mean and standard deviation over seeds.",)
-    caption = Caption(title="Distance between views", notes=notes)
-    drawn = curves(lines(rows, "Thm. 4.2", FLOWS), xlabel="iteration", ylabel="over that between points", floor=0.0,
-                   caption=caption)  # fmt: skip
-    figures("thm_4_2", drawn)
-    colors = {f"orthogonal, {name}": color for name, color in zip(SIZES, ("blue", "orange", "green"), strict=False)}
-    caption = Caption(title="Silhouette of the small cluster", notes=notes)
-    figures(
-        "remark_4_4",
-        curves(lines(rows, "Remark 4.4", colors), xlabel="iteration", ylabel="silhouette", caption=caption),
+    apart = curves(
+        lines(rows, "Thm. 4.2", FLOWS, bounds=(0.0, np.inf)),
+        xlabel="iteration",
+        ylabel="over that between points",
+        floor=0.0,
+        caption=Caption(title="Distance between views", notes=notes),
     )
-    figures("steps", step_figure(rows))
-
-
-def _figure(options: argparse.Namespace, name: str, drawn) -> None:
-    print(save(drawn, options.output / "figures" / f"dynamics_{name}.png"))
+    colors = {f"orthogonal, {name}": color for name, color in zip(SIZES, ("blue", "orange", "green"), strict=False)}
+    small = curves(
+        lines(rows, "Remark 4.4", colors, bounds=(-1.0, 1.0)),
+        xlabel="iteration",
+        ylabel="silhouette",
+        caption=Caption(title="A small cluster among four orthogonal ones", notes=notes),
+    )
+    return {"thm_4_2": apart, "remark_4_4": small, "steps": step_figure(rows)}

@@ -35,6 +35,15 @@ STRENGTHS: Mapping[str, float] = {
     **{"zoom": 0.5, "translation": 4.0, "rotation": 30.0},
 }
 """The largest strengths by default: factors of 0.7 to 1.4, a tenth of a turn of hue, as in SimCLR's views."""
+_SAID = {  # group -> in words
+    "brightness": "a change of brightness",
+    "contrast": "a change of contrast",
+    "saturation": "a change of saturation",
+    "hue": "a turn of the hue",
+    "zoom": "a zoom",
+    "translation": "a translation",
+    "rotation": "a rotation",
+}
 _OF_THREE_CHANNELS = ("saturation", "hue")
 _RECOVERED = Chart("policy_r2", "Strengths of transformations recovered", "R²")
 _GAIN = Chart("policy_gain", "Gain of the projector by transformation", "gain, isotropic = 1")
@@ -87,19 +96,22 @@ class PolicyGenerators(SampledRows):
     section = "augmentations"
     cost = Cost(update="n X + N X", compute="N D^2 + D^3 + N F", memory="N X")
     quantities: ClassVar[dict[str, Quantity]] = {
-        "r2": _quantity(
-            title="Strength recovered",
-            text="How well the strength of a transformation can be read from h by a fitted generator G, on other "
-            "samples (R²).",
-            low="0 or below: no single G describes how h moves.",
-            high="Near 1: h moves as the Lie group that G generates would move it.",
-            where="Eq. 7",
-            bounds=(None, 1),
-            null="r2_shuffled",
-            better="high",
-            chart=_RECOVERED,
-            parts=True,
-        ),
+        **{
+            f"r2_{group}": _quantity(
+                title=f"Strength of {group} recovered",
+                text=f"How well the strength of {said} can be read from h by a fitted generator G, on other samples "
+                "(R²).",
+                low="0 or below: no single G describes how h moves.",
+                high="Near 1: h moves as the Lie group that G generates would move it.",
+                where="Eq. 7",
+                bounds=(None, 1),
+                null="r2_shuffled",
+                better="high",
+                chart=_RECOVERED,
+                label=group,
+            )
+            for group, said in _SAID.items()
+        },
         "r2_shuffled": _quantity(
             title="Shuffled strengths",
             text="The largest R² of fits to strengths that were shuffled between samples.",
@@ -109,17 +121,20 @@ class PolicyGenerators(SampledRows):
             label="shuffled",
             baseline=True,
         ),
-        "gain": _quantity(
-            title="Gain on a transformation",
-            text="How much the projector stretches the displacements of h by a transformation, squared, beside "
-            "isotropic directions.",
-            low="Well below the value between samples: the projector attenuates the transformation.",
-            high="As high as between samples: the projector does not treat the transformation apart.",
-            bounds=(0, None),
-            null="gain_between_samples",
-            chart=_GAIN,
-            parts=True,
-        ),
+        **{
+            f"gain_{group}": _quantity(
+                title=f"Gain on {group}",
+                text=f"How much the projector stretches the displacements of h by {said}, squared, beside isotropic "
+                "directions.",
+                low="Well below the value between samples: the projector attenuates the transformation.",
+                high="As high as between samples: the projector does not treat the transformation apart.",
+                bounds=(0, None),
+                null="gain_between_samples",
+                chart=_GAIN,
+                label=group,
+            )
+            for group, said in _SAID.items()
+        },
         "gain_between_samples": _quantity(
             title="Gain between samples",
             text="How much the projector stretches the displacements between different samples.",
@@ -128,17 +143,20 @@ class PolicyGenerators(SampledRows):
             label="between samples",
             baseline=True,
         ),
-        "null_space": _quantity(
-            title="Generator ignored",
-            text="Share of a fitted generator G in the null space of the projector. It describes the transformation "
-            "only where R² is well above that of shuffled strengths.",
-            low="The projector sees the transformation.",
-            high="Near 1: the projector discards the transformation, as the invariance term asks.",
-            bounds=(0, 1),
-            null="null_space_between_samples",
-            chart=_IGNORED,
-            parts=True,
-        ),
+        **{
+            f"null_space_{group}": _quantity(
+                title=f"Generator of {group} ignored",
+                text=f"Share of the fitted generator G of {said} in the null space of the projector. It describes the "
+                "transformation only where R² is well above that of shuffled strengths.",
+                low="The projector sees the transformation.",
+                high="Near 1: the projector discards the transformation, as the invariance term asks.",
+                bounds=(0, 1),
+                null="null_space_between_samples",
+                chart=_IGNORED,
+                label=group,
+            )
+            for group, said in _SAID.items()
+        },
         "null_space_span": _quantity(
             title="Generators ignored, together",
             text="Share of the span of all fitted generators in the null space of the projector.",

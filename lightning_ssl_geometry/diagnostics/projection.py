@@ -50,7 +50,7 @@ _along = partial(
     invariances=("scale", "permutation"),
     chart=_ALONG,
     picture=Picture("profile"),
-    xlabel="singular vector of W, from the largest singular value",
+    xlabel="singular vector of W, largest value first",
 )
 _angles = partial(
     Quantity,

@@ -244,8 +244,9 @@ def least_share_outside(moment: Tensor, dim: int) -> Tensor:
     0.125
     """
     total = _total(moment)
-    rest = torch.linalg.eigvalsh(moment)[: len(moment) - dim]  # ascending
-    return rest.clamp(min=0).sum() / total
+    values = torch.linalg.eigvalsh(moment)  # ascending
+    rest = values[: len(moment) - dim]
+    return rest.where(rest > len(moment) * torch.finfo(values.dtype).eps * values[-1], 0).sum() / total
 
 
 def _total(moment: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 Scalars share a figure if they have the same section and chart. Arrays must also come from the same tensor, such as h.
 """
 
-__all__ = ["Figured", "Plan", "View", "in_order", "plans", "section_of"]
+__all__ = ["Figured", "Plan", "View", "in_order", "nulls", "plans", "section_of"]
 
 import re
 from collections import Counter
@@ -35,6 +35,7 @@ _OTHER, _LEARNING = "other", "learning"
 _LOSS = re.compile("loss|objective|criterion", re.IGNORECASE)
 _SAME_SIZE = 0.02  # numbers of negatives that differ by less change InfoNCE by less than 0.02 nats
 _DESCENDED = "The loss that training descends, as the model's own code computes it."
+_MOST_DASHES = 4  # quantities, with their null, that dashes tell apart where colours show groups
 _PERCENT = "percent"  # the end of the name of a figure whose chart has quantities of another scale too
 Figured = Kind | Literal["layers"]
 _OF_SAMPLES: tuple[Figured, ...] = ("images", "gallery", "classes", "points")  # a figure for each monitor
@@ -212,9 +213,11 @@ def _plans(figure: tuple[str, ...], members: list[Member], view: View) -> list[P
     for member in members:
         meant.setdefault((member.quantity.title, member.quantity.text), []).append(member)
     classes = {member.declared.diagnostic for member in members if member.declared}
-    if not view.alone and len(classes) > 1 and len(meant) > 1:  # colours are the groups', so that each has its own
+    subjects = _subjects(members)
+    many = len(classes) > 1 or len(subjects) > _MOST_DASHES - bool(nulls(subjects, members))
+    if not view.alone and many and len(meant) > 1:  # colours are the groups', so that each has its own
         titles = Counter(title for title, _ in meant)
-        return [_one((_own_name(each[0]),), [*each, *_nulls(each, members)], kind, view=view,
+        return [_one((_own_name(each[0]),), [*each, *nulls(each, members)], kind, view=view,
                      title=title if titles[title] == 1 else f"{title} ({_class_in_words(each[0])})")
                 for (title, _), each in meant.items() if _subjects(each)]  # fmt: skip
     first = _subjects(members)[0].quantity
@@ -272,13 +275,14 @@ def _of_stages(plan: Plan, stages: Sequence[str]) -> Plan:
     )
 
 
-def _nulls(drawn: Sequence[Member], members: Iterable[Member]) -> list[Member]:
+def nulls(drawn: Sequence[Member], members: Iterable[Member]) -> list[Member]:
+    """Return the members that are the null of one of `drawn`."""
     known = {(each.declared.diagnostic, each.quantity.null) for each in drawn if each.declared}
     return [each for each in members if each.declared and (each.declared.diagnostic, each.declared.key) in known]
 
 
 def _nulls_by_layer(drawn: Member, members: Iterable[Member]) -> list[Member]:
-    return [each for each in _nulls([drawn], members) if each.quantity.baseline and each.base.startswith(LAYERS)]
+    return [each for each in nulls([drawn], members) if each.quantity.baseline and each.base.startswith(LAYERS)]
 
 
 def _by_scale(members: Sequence[Member]) -> dict[str, list[Member]]:

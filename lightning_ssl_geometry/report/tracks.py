@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lightning_ssl_geometry.plots import Dash
-from lightning_ssl_geometry.report.figures import Plan, View
+from lightning_ssl_geometry.report.figures import Plan, View, nulls
 from lightning_ssl_geometry.report.groups import Average, Group, average
 from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.members import Member, printable, space_name, stage_order
@@ -16,7 +16,7 @@ from lightning_ssl_geometry.report.panel import DASHES, same_lines
 from lightning_ssl_geometry.report.run import Run
 
 COLORS = ("blue", "orange", "green", "violet", "red")
-_DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
+_DASHES: tuple[Dash, ...] = ("solid", "dashed", "dashdot", "dotted")  # baselines are dotted, too
 _PREFERRED = ("probe", "val", "train", "test", "")
 _ZERO = ("", np.zeros(1), np.zeros(1))  # beside which lines are the same
 _NAME = 14
@@ -156,7 +156,10 @@ def _of_groups(plan: Plan, view: View) -> list[Track]:
     named, drawn = labels(plan), plan.drawn
     dashes = {id(member): _DASHES[place % len(_DASHES)] for place, member in enumerate(drawn)}
     found, labelled = [], set()
+    kept = nulls(drawn, plan.members)  # of several baselines, lines of all groups could not be told apart
     for member in (each for each in plan.members if not each.role):
+        if kept and member.quantity.baseline and member not in kept:
+            continue
         for group in view.groups:
             mean = mean_of(member, group, stage, view=view)
             if mean is None or not len(mean.step):

@@ -344,3 +344,38 @@ def test_losses_of_two_methods_have_a_figure_each(tmp_path):
     page = comparison(tmp_path, **runs)
     assert "Loss (Byol)" in page.text
     assert "Loss (SimCLR)" in page.text
+
+
+def many(folder, count, baselines, shift=0.0):
+    """A run with `count` quantities on one chart and their baselines; the first baseline is the null of all."""
+    names = [f"q{place}" for place in range(count)]
+    values = {name: [1 + place + shift, 2 + place + shift] for place, name in enumerate(names)}
+    values |= {name: [5 + place + shift, 6 + place + shift] for place, name in enumerate(baselines)}
+    chart, null = Chart("shares", "Shares"), baselines[0] if baselines else ""
+    write_log(folder, **{f"val__{name}": value for name, value in values.items()})
+    about = {name: entry(name, key=name, chart=chart, label=name, null=null) for name in names}
+    about |= {name: entry(name, key=name, chart=chart, label=name, baseline=True) for name in baselines}
+    return declare(folder, **{f"val__{name}": each for name, each in about.items()})
+
+
+def dashes(line):
+    """How a line is dashed; matplotlib has one name for all dashes."""
+    return repr(line._unscaled_dash_pattern)
+
+
+def test_of_several_baselines_groups_are_drawn_beside_the_null(tmp_path):
+    axes = compared(**{name: [many(tmp_path / name, 2, ("chance", "floor"), shift)] for name, shift in
+                       (("small", 0.0), ("large", 0.5))})["shares"]  # fmt: skip
+    assert len(lines(axes)) == len(set(map(dashes, lines(axes)))) == 3
+    assert "chance" in texts(axes)
+    assert "floor" not in texts(axes)
+
+
+@pytest.mark.parametrize(("count", "baselines", "figures"), [(3, ("chance",), 1), (4, (), 1), (4, ("chance",), 4)])
+def test_quantities_that_dashes_cannot_tell_apart_have_figures_of_their_own(tmp_path, count, baselines, figures):
+    found = compared(**{name: [many(tmp_path / name, count, baselines, shift)] for name, shift in
+                        (("small", 0.0), ("large", 0.5))})  # fmt: skip
+    assert len(found) == figures
+    for axes in found.values():
+        styles = list(map(dashes, lines(axes)))
+        assert len(set(styles)) == len(styles) == (count if figures == 1 else 1) + len(baselines)
