@@ -3,6 +3,7 @@
 import importlib.util
 import math
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -106,8 +107,13 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
 def make(monkeypatch):
     """Run a recipe's reproduce.py with a command line; its fits are forked."""
 
+    plain = subprocess.run
+
+    def run(words, **named):  # jsonargparse runs programs, too
+        return (forked.run_into_a_file if "env" in named else plain)(words, **named)
+
     def make(recipe, *words):
-        monkeypatch.setattr(sys.modules["recipe"].subprocess, "run", forked.run_into_a_file)
+        monkeypatch.setattr(sys.modules["recipe"].subprocess, "run", run)
         monkeypatch.setattr(sys, "argv", ["reproduce.py", *words])
         recipe.main()
 
