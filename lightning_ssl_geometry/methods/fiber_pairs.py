@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import at_least, inside, one_of
 from lightning_ssl_geometry.functional.groups.fibers import (
     Axis,
     FiberGroup,
@@ -68,6 +68,7 @@ class FiberPairs:
         group: The axes of the feature map's group: "scale", "rotation", "translation" or several of them.
         base_size: b, the number of group elements in a base space, >= 1.
         max_distance: Largest squared distance between the base spaces of a pair, >= 1. None: no limit.
+        min_distance: Smallest such distance, >= 0. At 0, a base space may be a pair with itself.
         wrap_distance: Whether the distance along a cyclic axis is measured in the shorter direction.
         circular: Whether rows and columns are cyclic axes.
     """
@@ -79,6 +80,7 @@ class FiberPairs:
         *,
         base_size: int = 1,
         max_distance: float | None = None,
+        min_distance: float = 0.0,
         wrap_distance: bool = False,
         circular: bool = False,
     ) -> None:
@@ -98,7 +100,15 @@ class FiberPairs:
             raise ValueError(
                 f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
             )
-        self.mode, self.base_size, self.max_distance = mode, base_size, max_distance
+        inside("[0, inf)", min_distance=min_distance)
+        if mode == "a-ssl" and min_distance:
+            raise ValueError(
+                f"Expected no `min_distance` for `mode` = 'a-ssl', whose pairs have none, but got {min_distance}."
+            )
+        if max_distance is not None and min_distance > max_distance:
+            raise ValueError(f"Expected `min_distance` <= `max_distance` = {max_distance}, but got {min_distance}.")
+        self.mode, self.base_size = mode, base_size
+        self.max_distance, self.min_distance = max_distance, min_distance
         self.wrap_distance, self.circular = wrap_distance, circular
         self._bases: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
 
@@ -157,10 +167,10 @@ class FiberPairs:
         if key not in self._bases:
             whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved
             bases = torch.arange(group.order)[None] if whole else base_spaces(group, self.base_size)
-            near = (
-                ()
-                if self.max_distance is None
-                else nearby_bases(bases, group, self.max_distance, wrap=self.wrap_distance)
-            )
+            near: tuple[Tensor, ...] = ()
+            if self.max_distance is not None or self.min_distance > 0:
+                near = nearby_bases(
+                    bases, group, self.max_distance, min_distance=self.min_distance, wrap=self.wrap_distance
+                )
             self._bases[key] = tuple(part.to(device) for part in (bases, *near))
         return self._bases[key]

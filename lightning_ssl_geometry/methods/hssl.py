@@ -71,6 +71,8 @@ class HSSLModule(SSLModule):
         classifier: Maps a feature map to logits (N, classes). It is trained with labels on detached features. Its
             accuracy is logged as `{stage}/accuracy`. None: no classifier.
         seed: Seed of the base spaces.
+        min_distance: Smallest squared distance between the two base spaces of a positive pair, >= 0. At 0, as in the
+            paper, the second base space may equal the first, and the pair is then two equal vectors. At 1, it may not.
         **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
@@ -97,6 +99,8 @@ class HSSLModule(SSLModule):
         hybrid_weight: float = 0.5,
         classifier: nn.Module | None = None,
         seed: int = 0,
+        *,
+        min_distance: float = 0.0,
         **settings: Unpack[SSLSettings],
     ) -> None:
         pairs = FiberPairs(
@@ -104,6 +108,7 @@ class HSSLModule(SSLModule):
             group,
             base_size=base_size,
             max_distance=max_distance,
+            min_distance=min_distance,
             wrap_distance=wrap_distance,
             circular=circular,
         )

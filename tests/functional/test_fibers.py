@@ -151,6 +151,35 @@ def test_neighbours_are_those_within_the_limit(limit, wrap):
         assert i in within
 
 
+@pytest.mark.parametrize("chunk", [1, 5, 10**6])
+@pytest.mark.parametrize("limits", [(0, 2), (1, 1), (1, 4.5), (4, None), (2, 5)])
+def test_neighbours_between_two_limits_in_chunks(monkeypatch, limits, chunk):
+    monkeypatch.setattr("lightning_ssl_geometry.functional.groups.fibers._PAIRS", chunk)
+    group = FiberGroup((5, 4), (False, True))
+    least, most = limits
+    bases = base_spaces(group, 1)
+    order, count = nearby_bases(bases, group, most, min_distance=least)
+    assert order.shape == (len(bases), int(count.max()))
+    for i, row in enumerate(bases[:, 0]):
+        distance = topographic_distance(row, bases[:, 0], group)
+        within = [j for j, d in enumerate(distance.tolist()) if least <= d and (most is None or d <= most)]
+        assert order[i, : count[i]].tolist() == within
+        assert order[i].min() >= 0
+
+
+def test_a_base_space_without_a_second_one_is_refused():
+    group = FiberGroup((5,), (False,))
+    with pytest.raises(ValueError, match=r"`min_distance` with a second base space .* but 1 of 5 have none at squared"):
+        nearby_bases(base_spaces(group, 1), group, min_distance=9)
+
+
+def test_memory_does_not_grow_with_the_square_of_a_large_map():
+    group = FiberGroup((64, 64), (False, False))
+    order, _ = nearby_bases(base_spaces(group, 1), group, 2)
+    assert order.shape == (64 * 64, 9)
+    assert order.untyped_storage().nbytes() == 8 * order.numel()
+
+
 @pytest.mark.parametrize("limit", [0, 0.5, -1])
 def test_a_limit_that_leaves_no_pair_is_refused(limit):
     with pytest.raises(ValueError, match=f"Expected `max_distance` >= 1.*got {limit}"):

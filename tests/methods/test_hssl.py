@@ -263,6 +263,13 @@ def test_base_spaces_are_uniform_and_keep_the_distance():
     distance = (rows[0] - rows[1]) ** 2 + (columns[0] - columns[1]) ** 2
     assert distance.max() == 4
     assert distance.min() == 0
+    for least, most in ((1, 4), (9, None)):
+        away = module("translation", max_distance=most, min_distance=least)
+        rows, columns = (part(away.fibers(features, {"views": (), "index": index}).long()) for part in (
+            lambda place: place // 8, lambda place: place % 8))  # fmt: skip
+        distance = (rows[0] - rows[1]) ** 2 + (columns[0] - columns[1]) ** 2
+        assert distance.min() == least
+        assert distance.max() == (most or 98)
 
 
 def test_without_an_index_base_spaces_are_drawn_at_random():
@@ -349,6 +356,9 @@ def test_the_resnet_of_products():
         ({"base_size": 0}, "Expected `base_size` >= 1, but got 0"),
         ({"max_distance": 0}, "Expected `max_distance` >= 1.* but got 0"),
         ({"max_distance": 4, "mode": "a-ssl"}, "Expected no `max_distance` for `mode` = 'a-ssl'.* but got 4"),
+        ({"min_distance": -1}, "Expected `min_distance` >= 0 and finite, but got -1"),
+        ({"min_distance": 5, "max_distance": 4}, "Expected `min_distance` <= `max_distance` = 4, but got 5"),
+        ({"min_distance": 1, "mode": "a-ssl"}, "Expected no `min_distance` for `mode` = 'a-ssl'.* but got 1"),
         ({"hybrid_weight": 1.5}, r"Expected `hybrid_weight` in \[0, 1\], but got 1.5"),
         ({"backbone": nn.Identity()}, "Expected `projector` for a Identity, which has no `out_dim`, but got None"),
     ],

@@ -25,6 +25,7 @@ from torch import Tensor
 from lightning_ssl_geometry.checks import inside
 
 Axis = Literal["scale", "rotation", "translation"]
+_PAIRS = 1 << 22  # of base spaces that are compared at once
 
 
 class FiberGroup(NamedTuple):
@@ -144,7 +145,12 @@ def topographic_distance(g1: Tensor, g2: Tensor, group: FiberGroup, *, wrap: boo
 
 
 def nearby_bases(
-    bases: Tensor, group: FiberGroup, max_distance: float | None = None, *, wrap: bool = False
+    bases: Tensor,
+    group: FiberGroup,
+    max_distance: float | None = None,
+    *,
+    min_distance: float = 0.0,
+    wrap: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Find the base spaces near each base space; two base spaces near each other may be a positive pair.
 
@@ -152,23 +158,38 @@ def nearby_bases(
         bases: (B, b), B base spaces of b group elements, from :func:`base_spaces`.
         group: The group, from :func:`feature_map`.
         max_distance: Largest :func:`topographic_distance` of the first elements of near base spaces; None: no limit.
+        min_distance: Smallest such distance. At 0, a base space is near itself.
         wrap: Whether distances along a cyclic axis are those of the shorter way round.
 
     Returns:
-        Two int64 tensors. Row i of the first, (B, B), lists the base spaces near base space i, including i, and then
-        all others. The second, (B,), counts the base spaces near each base space.
+        Two int64 tensors. Row i of the first, (B, M), begins with the base spaces near base space i, in ascending
+        order. The second, (B,), counts them, and M is the largest count. The rest of a row has no meaning.
 
     Raises:
-        ValueError: If no base space is near another one.
+        ValueError: If no base space is near another one, or if one has none near it.
     """
-    first = bases[:, 0]
-    distance = topographic_distance(first[:, None], first, group, wrap=wrap)
-    within = distance <= (math.inf if max_distance is None else max_distance)
-    if not (within & (distance > 0)).any():
+    first, most = bases[:, 0], math.inf if max_distance is None else max_distance
+    orders, counts, pairs = [], [], False
+    for rows in first.split(max(1, _PAIRS // len(first))):
+        distance = topographic_distance(rows[:, None], first, group, wrap=wrap)
+        within = (distance <= most) & (distance >= min_distance)
+        pairs = pairs or bool((within & (distance > 0)).any())
+        counts.append(within.sum(1))
+        order = within.int().argsort(dim=1, descending=True, stable=True)
+        orders.append(order[:, : max(1, int(counts[-1].max()))].clone())
+    if not pairs:
         raise ValueError(
             f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
         )
-    return within.int().argsort(dim=1, descending=True, stable=True), within.sum(1)
+    count, widest = torch.cat(counts), max(order.shape[1] for order in orders)
+    if not count.all():
+        limits = f"from {min_distance} to {max_distance}"
+        raise ValueError(
+            f"Expected `min_distance` with a second base space for each first one, but {int((count == 0).sum())} of "
+            f"{len(count)} have none at squared distances {limits}."
+        )
+    padded = [torch.cat([each, each[:, :1].expand(-1, widest - each.shape[1])], 1) for each in orders]
+    return torch.cat(padded), count
 
 
 def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
