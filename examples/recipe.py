@@ -182,8 +182,8 @@ def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def over_seeds(values: Sequence[float], digits: str, spread_digits: str = "") -> str:
-    """Mean and standard deviation as text; no deviation of one value, and no text of none."""
+    """Mean and standard deviation as text; no deviation of one value, and no text of none, or of NaN alone."""
     found = np.asarray(values)
-    if not len(found):
+    if not len(found) or np.isnan(found).all():
         return ""
     return f"{found.mean():{digits}}" + (f" ± {found.std(ddof=1):{spread_digits or digits}}" if len(found) > 1 else "")
