@@ -191,6 +191,8 @@ class PolicyGenerators(SampledRows):
         inside("[0, inf)", ridge=ridge)
         one_of(get_args(LieOrder), order=order)
         if strengths is not None:
+            if not isinstance(strengths, Mapping):
+                raise ValueError(f"Expected `strengths` to be a dict of groups and numbers, but got {strengths!r}.")
             for group, strength in strengths.items():
                 one_of(get_args(OneParameterGroup), **{"a key of strengths": group})
                 inside("(0, inf)", **{f"strengths[{group!r}]": strength})
@@ -236,6 +238,9 @@ class PolicyGenerators(SampledRows):
             for group, most in self._groups(image).items():
                 x = one_parameter_action(image, most * strength.to(image), group, mean=self.mean, std=self.std)
                 moved[group] = in_float64(encoded(encoder, x))
+        if not all(each.isfinite().all() for each in (h, *moved.values())):
+            nan = undefined(self, "an image is not finite, or the encoder's output for one is not")
+            return dict.fromkeys([*(f"r2_{group}" for group in moved), "r2_shuffled"], nan) | self._of_none(moved, nan)
         seen = torch.cat([h[:half], *(each[:half] for each in moved.values())])
         basis = leading_directions(seen, min(self.dimensions, h.shape[1]))
         for name, other in moved.items():
@@ -282,6 +287,13 @@ class PolicyGenerators(SampledRows):
             span += moment / moment.trace() if moves else 0
         found["null_space_span"] = share_outside(span, basis) if span.any() else h.new_tensor(torch.nan)
         return found
+
+    def _of_none(self, moved: Mapping[str, Tensor], nan: Tensor) -> dict[str, Tensor]:
+        if not self.projector or not is_linear_projector(self.projector.module()):
+            return {}
+        of_groups = [f"{kind}_{group}" for group in moved for kind in ("gain", "null_space")]
+        kinds = ("null_space_span", "null_space_between_samples", "null_space_isotropic", "gain_between_samples")
+        return dict.fromkeys([*of_groups, *kinds], nan)
 
     def _gain(self, moment: Tensor, weight: Tensor, what: str) -> Tensor:
         if 0 < moment.trace() < torch.inf and weight.any():

@@ -391,7 +391,8 @@ def projector_weight(projector: nn.Module) -> Tensor:
     if not is_linear_projector(projector):
         raise ValueError(
             f"Expected `projector` to be one torch.nn.Linear, but got {type(projector).__name__}, which has no single "
-            "W. For other projectors: ProjectorRank (by layer), JacobianRank, LinearRegions, LocalUnexplainedVariance."
+            "W. For other projectors: ProjectorRank (by layer), JacobianRank, LinearRegions, LocalUnexplainedVariance, "
+            "ProjectionAlignment."
         )
     (layer,) = (module for module in projector.modules() if isinstance(module, nn.Linear))
     return layer.weight.detach().T

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from lightning_ssl_geometry.checks import embeddings, finite, shaped
+from lightning_ssl_geometry.checks import embeddings, finite, rows, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.precision import in_float64
 
@@ -108,7 +108,7 @@ def projector_gain(direction: Tensor, weight: Tensor) -> Tensor:
     2.0
     """
     embeddings("N, D", direction=direction)
-    shaped("N, D", direction=direction)
+    embeddings("D, P", weight=weight)
     shaped("D, P", {"D": direction.shape[1]}, weight=weight)
     direction = in_float64(direction)
     return gains_along(direction.T @ direction, weight)[1]
@@ -157,13 +157,15 @@ def projection_alignment(h: Tensor, delta: Tensor, weight: Tensor) -> Tensor:
         weight: (D, P), the projector's W, or (N, D, P), the W of each sample.
 
     Raises:
-        ValueError: If a shape is wrong or a value is not finite.
+        ValueError: If a shape is wrong, a value is not finite, or there are no rows.
 
     >>> projection_alignment(torch.eye(2), torch.ones(2, 2), torch.eye(2)).item()  # cos 45 degrees
     0.7071067811865475
     """
     embeddings("N, D", h=h, delta=delta)
+    embeddings("D, P", "N, D, P", weight=weight)
     shaped("N, D", h=h, delta=delta)
+    rows(1, h=h)
     sizes = dict(zip("ND", h.shape, strict=True))
     shaped("N, D, P" if weight.ndim == 3 else "D, P", sizes, weight=weight)
     finite(h=h, delta=delta, weight=weight)

@@ -150,9 +150,22 @@ def test_a_blind_encoder_has_no_gain_and_says_so():
     assert found["null_space_span"].isnan()
 
 
+def test_what_is_not_finite_is_nan_with_its_reason():
+    image, index = images()
+    expected = fed(PolicyGenerators({"hue": 0.1}), image, index, projector=linear()).compute()
+    image[3, 0, 0, 0] = torch.nan
+    with pytest.warns(UndefinedWarning, match="an image is not finite"):
+        found = fed(PolicyGenerators({"hue": 0.1}), image, index, projector=linear()).compute()
+    assert set(found) == set(expected)
+    assert all(value.isnan() for value in found.values())
+    with pytest.warns(UndefinedWarning):
+        assert set(fed(PolicyGenerators({"hue": 0.1}), image, index).compute()) == {"r2_hue", "r2_shuffled"}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"strengths": ["hue"]}, r"`strengths` to be a dict of groups and numbers, but got \['hue'\]"),
         ({"strengths": {"shear": 1.0}}, "`a key of strengths` to be one of .*'hue'.*, but got 'shear'"),
         ({"strengths": {"hue": 0.0}}, r"`strengths\['hue'\]` > 0 and finite, but got 0.0"),
         ({"strengths": {}}, "`strengths` with at least one group, but got none"),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from lightning_ssl_geometry.checks import floating, one_of, positive, shaped
+from lightning_ssl_geometry.checks import finite, floating, one_of, positive, shaped
 from lightning_ssl_geometry.functional.groups.rotation import rotate
 
 OneParameterGroup = Literal["brightness", "contrast", "saturation", "hue", "zoom", "translation", "rotation"]
@@ -52,7 +52,7 @@ def one_parameter_action(
         std: By what they were divided then, a number or (C,). The actions on colours undo this and repeat it.
 
     Raises:
-        ValueError: If `group` is unknown, or a shape, the dtype, the number of channels or `std` is wrong.
+        ValueError: If `group` is unknown, or a shape, the dtype, the number of channels, a strength or `std` is wrong.
 
     >>> one_parameter_action(torch.ones(1, 1, 1, 1), torch.tensor([math.log(2)]), "brightness").item()
     2.0
@@ -61,6 +61,7 @@ def one_parameter_action(
     shaped("N, C, H, W", image=image)
     floating(image=image)
     shaped("N,", {"N": len(image)}, strength=strength)
+    finite(strength=strength)
     positive(std=float(torch.as_tensor(std).min()))
     with torch.autocast(image.device.type, enabled=False):
         x = image.to(torch.promote_types(image.dtype, torch.float32))
