@@ -9,12 +9,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock
+    fcntl = None  # type: ignore[assignment]
+
 COMMAND = "command.json"  # the words of the newest run in a folder
+LOCK = "lock"  # held while a process runs a fit in a folder
 RESUMED = ("--ckpt_path", "last")
 
 
@@ -46,11 +54,36 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
     if what:
         made.add_argument("what", choices=what)
     made.add_argument("--root", type=Path, help="folder of the data")
-    made.add_argument("--output", type=lambda path: Path(path).resolve(), default=Path(output).resolve())
-    made.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    made.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    made.add_argument("--output", type=_folder, default=Path(output).resolve())
+    made.add_argument("--seeds", type=_at_least(0), nargs="+", default=[0, 1, 2], action=_Different)
+    made.add_argument("--jobs", type=_at_least(1), default=1, help="runs at a time")
     made.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
     return made
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.lstrip("-").isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"Expected an integer >= {least}, but got {text!r}.")
+        return int(text)
+
+    return read
+
+
+def _folder(text: str) -> Path:
+    path = Path(text).resolve()
+    if path.exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"Expected a folder, or the name of a new one, but {text!r} is a file.")
+    return path
+
+
+class _Different(argparse.Action):
+    """Refuses a value that is given twice: it would count twice in a mean, and lower the deviation."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if len(set(values)) < len(values):
+            parser.error(f"argument {option_string}: Expected different numbers, but got {values}.")
+        setattr(namespace, self.dest, values)
 
 
 def logger(folder: Path) -> list[str]:
@@ -95,16 +128,46 @@ def _interrupted(folder: Path, words: list[str]) -> bool:
 
 
 def run_all(fits: Iterable[Fit], jobs: int) -> None:
-    """Run the fits that have not finished; an interrupted recipe can be started again."""
+    """Run the fits that have not finished; an interrupted recipe can be started again.
+
+    Two commands with one folder share the work: each leaves a fit that the other one runs to the end, and waits for it
+    then.
+    """
     with ThreadPoolExecutor(jobs) as pool:
-        for started in [pool.submit(_run, fit, jobs) for fit in fits]:
-            started.result()
+        fits = list(fits)
+        free = list(pool.map(partial(_run, jobs=jobs, waits=False), fits))
+        list(
+            pool.map(
+                partial(_run, jobs=jobs, waits=True), [fit for fit, ran in zip(fits, free, strict=True) if not ran]
+            )
+        )
 
 
-def _run(fit: Fit, jobs: int) -> None:
+def _run(fit: Fit, jobs: int, waits: bool) -> bool:
+    """Run a fit. Return False if another process runs it; with `waits`, wait until it ends, or run it then."""
     if fit.done(fit.folder):
-        return
+        return True
     fit.folder.mkdir(parents=True, exist_ok=True)
+    with _alone(fit.folder, waits) as alone:
+        if alone and not fit.done(fit.folder):
+            _run_here(fit, jobs)
+        return alone
+
+
+@contextmanager
+def _alone(folder: Path, waits: bool) -> Iterator[bool]:
+    """Lock a folder, as long as this process lives. Yield False if another process has locked it."""
+    with (folder / LOCK).open("w") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+        yield True
+
+
+def _run_here(fit: Fit, jobs: int) -> None:
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     environment = os.environ | {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
     print(f"{fit.name} ...", flush=True)

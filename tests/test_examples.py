@@ -5,6 +5,8 @@ import math
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import forked
@@ -118,6 +120,24 @@ def make(monkeypatch):
         recipe.main()
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--jobs", "0"], "argument --jobs: Expected an integer >= 1, but got '0'."),
+        (["--seeds", "0", "x"], "argument --seeds: Expected an integer >= 0, but got 'x'."),
+        (["--seeds=-1"], "argument --seeds: Expected an integer >= 0, but got '-1'."),
+        (["--seeds", "1", "0", "1"], "argument --seeds: Expected different numbers, but got [1, 0, 1]."),
+        (["--output", __file__], "argument --output: Expected a folder, or the name of a new one, but"),
+    ],
+)
+def test_a_recipe_refuses_what_it_cannot_run(words, message, monkeypatch, capsys):
+    recipe = script("tabular")
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", *words])
+    with pytest.raises(SystemExit):
+        recipe.main()
+    assert message in capsys.readouterr().err
 
 
 def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):
@@ -337,3 +357,40 @@ def takes_a_step(model, batch):
     optimizer.step()
     assert torch.isfinite(loss)
     assert any(not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+HOLD = """
+import fcntl, sys, time
+with open(sys.argv[1] + "/lock", "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.readline()
+    open(sys.argv[1] + "/done", "w").write("by the other")
+"""
+
+
+def test_two_commands_share_the_fits_of_one_folder(tmp_path):
+    script("tabular")
+    module = sys.modules["recipe"]
+
+    def fit(name):
+        folder = tmp_path / name
+        words = ["-c", f"open({str(folder / 'done')!r}, 'w').write('here')"]
+        return module.Fit(name, words, folder, lambda folder: (folder / "done").exists())
+
+    fits = [fit(name) for name in ("locked", "free", "left")]
+    (tmp_path / "locked").mkdir()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "locked")], **pipes) as other:
+        assert other.stdout.readline() == "held\n"
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(module.run_all, fits, 1)
+            while not (tmp_path / "left" / "done").exists():  # the others do not wait for the locked one
+                assert not running.done()
+                time.sleep(0.05)
+            assert not (tmp_path / "locked" / "done").exists()
+            other.stdin.write("\n")
+            other.stdin.flush()
+            running.result()
+    assert (tmp_path / "locked" / "done").read_text() == "by the other"
+    assert (tmp_path / "free" / "done").read_text() == "here"
