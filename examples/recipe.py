@@ -2,6 +2,8 @@
 
 import argparse
 import csv
+import hashlib
+import itertools
 import json
 import math
 import os
@@ -21,7 +23,7 @@ try:
 except ImportError:  # Windows has no such lock
     fcntl = None  # type: ignore[assignment]
 
-COMMAND = "command.json"  # the words of the newest run in a folder
+COMMAND = "command.json"  # the words of the newest run in a folder, and what its YAML files hold
 LOCK = "lock"  # held while a process runs a fit in a folder
 RESUMED = ("--ckpt_path", "last")
 
@@ -121,10 +123,17 @@ def command(
 
 
 def _interrupted(folder: Path, words: list[str]) -> bool:
-    """Whether a run with these words has left a checkpoint."""
+    """Whether a run with these words, and these contents of its YAML files, has left a checkpoint."""
     kept = folder / COMMAND
-    same = kept.exists() and json.loads(kept.read_text()) == words
+    same = kept.exists() and kept.read_text() == _said(words)
     return same and any(folder.glob("version_*/checkpoints/last*.ckpt"))
+
+
+def _said(words: Sequence[str]) -> str:
+    own = [word for word in words if word not in RESUMED]
+    files = [Path(path) for word, path in itertools.pairwise(own) if word == "--config"]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    return json.dumps({"words": own, "configs": digests})
 
 
 def run_all(fits: Iterable[Fit], jobs: int) -> None:
@@ -171,7 +180,7 @@ def _run_here(fit: Fit, jobs: int) -> None:
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     environment = os.environ | {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
     print(f"{fit.name} ...", flush=True)
-    (fit.folder / COMMAND).write_text(json.dumps([word for word in fit.words if word not in RESUMED]))
+    (fit.folder / COMMAND).write_text(_said(fit.words))
     log = fit.folder / "log.txt"
     with log.open("w") as file:
         code = subprocess.run([sys.executable, *fit.words], stdout=file, stderr=subprocess.STDOUT, env=environment)

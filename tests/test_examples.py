@@ -289,11 +289,13 @@ def test_a_recipes_run_continues_from_the_checkpoint_of_the_same_command(tmp_pat
         return recipe.argparse.Namespace(returncode=1)
 
     monkeypatch.setattr(sys.modules["recipe"].subprocess, "run", interrupted)
-    for more in ([], [], [], ["--trainer.max_epochs=2"], ["--trainer.max_epochs=2"]):
+    config, longer = tmp_path / "one.yaml", ["--trainer.max_epochs=2"]
+    for more, text in (([], "a"), ([], "a"), ([], "a"), (longer, "a"), (longer, "a"), (longer, "b"), (longer, "b")):
+        config.write_text(text)
         options = recipe.argparse.Namespace(root=None, more=more)
-        words = recipe.command(options, tmp_path, configs=[], added=[], seed=0)
+        words = recipe.command(options, tmp_path, configs=[config], added=[], seed=0)
         sys.modules["recipe"].run_all([recipe.Fit("one", words, tmp_path, lambda folder: None)], jobs=1)
-    assert ["--ckpt_path" in words for words in started] == [False, True, True, False, True]
+    assert ["--ckpt_path" in words for words in started] == [False, True, True, False, True, False, True]
 
 
 def test_settings_are_chosen_on_validation_digits(tmp_path):
