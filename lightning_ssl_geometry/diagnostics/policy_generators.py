@@ -79,8 +79,8 @@ class PolicyGenerators(SampledRows):
     O(N D^2 + D^3).
 
     Args:
-        strengths: Group -> the largest strength, > 0, in the unit of the group. None: `STRENGTHS`, without saturation
-            and hue for images of one channel.
+        strengths: Group -> the largest strength, > 0, in the unit of the group. None: `STRENGTHS`. The results of
+            saturation and hue are then NaN for images of one channel.
         mean: What was subtracted from the colours of the images, a number or one per channel.
         std: By what they were divided then, a number or one per channel.
         contrast_size: Number of samples kept, >= 4.
@@ -251,7 +251,8 @@ class PolicyGenerators(SampledRows):
             shuffled.append(r2["r2_shuffled"])
             generators[name] = basis @ generator
         found["r2_shuffled"] = torch.stack(shuffled).max()
-        return found | self._of_projector(h, moved, generators)
+        found |= self._of_projector(h, moved, generators)
+        return found | self._without_colors(image, found)
 
     def _groups(self, image: Tensor) -> dict[OneParameterGroup, float]:
         chosen = self.strengths
@@ -262,6 +263,13 @@ class PolicyGenerators(SampledRows):
                 if image.shape[1] != 1 or group not in _OF_THREE_CHANNELS
             }
         return chosen  # type: ignore[return-value]
+
+    def _without_colors(self, image: Tensor, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if self.strengths is not None or image.shape[1] != 1:
+            return {}
+        nan = undefined(self, "images of one channel have no saturation and no hue", like=found["r2_shuffled"])
+        kinds = ("r2", "gain", "null_space") if "null_space_span" in found else ("r2",)
+        return {f"{kind}_{group}": nan for kind in kinds for group in _OF_THREE_CHANNELS}
 
     def _of_projector(
         self, h: Tensor, moved: Mapping[str, Tensor], generators: Mapping[str, Tensor]

@@ -110,7 +110,7 @@ class ProjectorGain(SampledRows):
     """
 
     section = "augmentations"
-    cost = Cost(update="n D + N D", compute="N^2 D + N D^2 + D^3", memory="N D + D^2")
+    cost = Cost(update="n D + N D", compute="N^2 D + N D^2", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "augmentations": _of_gain(
             title="Gain on augmentations",
@@ -256,7 +256,7 @@ class ProjectionAlignment(SampledRows):
     """
 
     section = "augmentations"
-    cost = Cost(update="n D + N D", compute="N^2 D + D^3 + D F", memory="N D + D^2")
+    cost = Cost(update="n D + N D", compute="N^2 D + D^3 + D F", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "cosine": _cosine(
             title="Projection and displacement",

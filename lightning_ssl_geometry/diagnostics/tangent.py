@@ -263,7 +263,7 @@ class UnexplainedVariance(SampledRows):
     """
 
     section = "augmentations"
-    cost = Cost(update="n D + N D", compute="N^2 D + N D^2 + D^3", memory="N D")
+    cost = Cost(update="n D + N D", compute="N^2 D + N D^2", memory="N D")
     quantities: ClassVar[dict[str, Quantity]] = {
         "full": _missed(
             title="Unexplained variance",

@@ -131,6 +131,7 @@ def gains_along(moment: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     shaped("D, D", moment=moment)
     shaped("D, P", {"D": len(moment)}, weight=weight)
     finite(weight=weight)
+    moment = in_float64(moment)
     total = _total(moment)
     left, sigma, _ = torch.linalg.svd(in_float64(weight), full_matrices=False)
     if not sigma[0] > 0:

@@ -126,12 +126,20 @@ def test_it_does_not_depend_on_batches_order_or_processes(two_processes):
 
 def test_images_of_one_channel_have_no_hue():
     image, index = images(channels=1)
-    found = fed(PolicyGenerators(dimensions=8), image, index).compute()
-    assert {key for key in found if not key.endswith("shuffled")} == {
-        f"r2_{group}" for group in ("brightness", "contrast", "zoom", "translation", "rotation")
-    }
+    with pytest.warns(UndefinedWarning, match="images of one channel have no saturation and no hue"):
+        found = fed(PolicyGenerators(dimensions=8), image, index).compute()
+    known = {key for key, value in found.items() if not value.isnan()} - {"r2_shuffled"}
+    assert known == {f"r2_{group}" for group in ("brightness", "contrast", "zoom", "translation", "rotation")}
+    assert {key for key, value in found.items() if value.isnan()} == {"r2_saturation", "r2_hue"}
     with pytest.raises(ValueError, match="3 channels for 'hue', but got 1"):
         fed(PolicyGenerators({"hue": 0.1}), image, index)
+
+
+def test_images_of_three_channels_have_all_declared_results():
+    image, index = images()
+    found = fed(PolicyGenerators(dimensions=8), image, index, projector=linear()).compute()
+    assert set(found) == set(PolicyGenerators.quantities)
+    assert all(value.isfinite() for value in found.values())
 
 
 def test_projectors_that_are_not_linear_leave_the_strengths():
