@@ -17,11 +17,10 @@ from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, evaluating
 from lightning_ssl_geometry.diagnostics.tangent import (
     between_samples,
-    centered,
     is_linear_projector,
     isotropic,
+    null_space_baselines,
     projector_weight,
-    share_or_nan,
 )
 from lightning_ssl_geometry.functional.groups.lie import LieOrder, lie_generator, lie_strength
 from lightning_ssl_geometry.functional.groups.rotation import covariance_rank, rotate
@@ -199,12 +198,7 @@ class LieGenerator(SampledRows):
             if generator.any()
             else generator.new_tensor(math.nan)
         )
-        samples, rounding = centered(h)
-        return {
-            "null_space": fraction,
-            "null_space_between_samples": share_or_nan(self, samples.T @ samples, basis, rounding=rounding),
-            "null_space_isotropic": generator.new_tensor(1 - basis.shape[1] / len(basis)),
-        }
+        return {"null_space": fraction} | null_space_baselines(self, h, basis)
 
 
 class RotationRank(SampledRows):

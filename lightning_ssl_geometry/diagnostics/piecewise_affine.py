@@ -239,7 +239,7 @@ class LocalUnexplainedVariance(_AroundSamples):
 
     def compute(self) -> dict[str, Tensor]:
         rows, projector = self.rows(), self.network()
-        delta = displacements(self, **rows)[: self.samples]
+        delta = displacements(self, rows["h"], rows["z"])[: self.samples]
         if not rows["h"].isfinite().all():
             return dict.fromkeys(self.quantities, undefined(self, "`h` is not finite"))
         if not delta.any():  # displacements of the other samples are not 0; the ratio of these is 0 / 0

@@ -18,14 +18,14 @@ from lightning_ssl_geometry.diagnostics.tangent import (
     centered,
     is_linear_projector,
     isotropic,
+    null_space_baselines,
     projector_weight,
-    share_or_nan,
 )
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.groups.lie import LieOrder
 from lightning_ssl_geometry.functional.groups.one_parameter import OneParameterGroup, one_parameter_action
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
-from lightning_ssl_geometry.functional.tangent import column_space, gains_along, share_outside
+from lightning_ssl_geometry.functional.tangent import column_space, projector_gain, share_outside
 from lightning_ssl_geometry.papers import COSENTINO
 from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Quantity
@@ -229,20 +229,23 @@ class PolicyGenerators(SampledRows):
         self.require(len(rows["position"]), "samples", least=4)
         image, encoder = rows["image"], self.encoder.module()
         strength, shuffle = strengths_of(rows["position"], self.seed)
-        half, shuffled = len(image) // 2, []
-        found: dict[str, Tensor] = {}
         moved: dict[str, Tensor] = {}
-        generators: dict[str, Tensor] = {}
         with evaluating(encoder), torch.no_grad():
             h = in_float64(encoded(encoder, image))
             for group, most in self._groups(image).items():
                 x = one_parameter_action(image, most * strength.to(image), group, mean=self.mean, std=self.std)
                 moved[group] = in_float64(encoded(encoder, x))
+        weight = self._weight()
+        # what is not computed below stays NaN
+        found = dict.fromkeys(self._keys(weight is not None), h.new_tensor(torch.nan))
+        if self.strengths is None and len(moved) < len(STRENGTHS):
+            undefined(self, "images of one channel have no saturation and no hue")
         if not all(each.isfinite().all() for each in (h, *moved.values())):
-            nan = undefined(self, "an image is not finite, or the encoder's output for one is not")
-            return dict.fromkeys([*(f"r2_{group}" for group in moved), "r2_shuffled"], nan) | self._of_none(moved, nan)
+            undefined(self, "an image is not finite, or the encoder's output for one is not")
+            return found
+        half = len(image) // 2
         seen = torch.cat([h[:half], *(each[:half] for each in moved.values())])
-        basis = leading_directions(seen, min(self.dimensions, h.shape[1]))
+        basis, generators, shuffled = leading_directions(seen, min(self.dimensions, h.shape[1])), {}, []
         for name, other in moved.items():
             r2, generator = fitted(
                 h @ basis, other @ basis, strength, shuffle=shuffle, order=self.order, ridge=self.ridge
@@ -251,59 +254,42 @@ class PolicyGenerators(SampledRows):
             shuffled.append(r2["r2_shuffled"])
             generators[name] = basis @ generator
         found["r2_shuffled"] = torch.stack(shuffled).max()
-        found |= self._of_projector(h, moved, generators)
-        return found | self._without_colors(image, found)
+        return found if weight is None else found | self._of_projector(weight, h, moved, generators)
 
     def _groups(self, image: Tensor) -> dict[OneParameterGroup, float]:
-        chosen = self.strengths
-        if chosen is None:
-            chosen = {
-                group: strength
-                for group, strength in STRENGTHS.items()
-                if image.shape[1] != 1 or group not in _OF_THREE_CHANNELS
-            }
-        return chosen  # type: ignore[return-value]
+        gray = image.shape[1] == 1
+        known = {group: most for group, most in STRENGTHS.items() if not gray or group not in _OF_THREE_CHANNELS}
+        return self.strengths or known  # type: ignore[return-value]
 
-    def _without_colors(self, image: Tensor, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if self.strengths is not None or image.shape[1] != 1:
-            return {}
-        nan = undefined(self, "images of one channel have no saturation and no hue", like=found["r2_shuffled"])
-        kinds = ("r2", "gain", "null_space") if "null_space_span" in found else ("r2",)
-        return {f"{kind}_{group}": nan for kind in kinds for group in _OF_THREE_CHANNELS}
+    def _keys(self, linear: bool) -> list[str]:
+        """The results with and without a linear projector."""
+        absent = _SAID.keys() - (self.strengths or _SAID).keys()
+        return [
+            key
+            for key in self.quantities
+            if (linear or key.startswith("r2_")) and not key.endswith(tuple(f"_{group}" for group in absent))
+        ]
+
+    def _weight(self) -> Tensor | None:
+        if not self.projector or not is_linear_projector(projector := self.projector.module()):
+            return None
+        return projector_weight(projector)
 
     def _of_projector(
-        self, h: Tensor, moved: Mapping[str, Tensor], generators: Mapping[str, Tensor]
+        self, weight: Tensor, h: Tensor, moved: Mapping[str, Tensor], generators: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        if not self.projector or not is_linear_projector(projector := self.projector.module()):
-            return {}
-        weight = projector_weight(projector)
         basis = column_space(weight, self.tau, mode=self.mode)
-        samples, rounding = centered(h)
-        between = samples.T @ samples
-        found = {
-            "null_space_between_samples": share_or_nan(self, between, basis, rounding=rounding),
-            "null_space_isotropic": h.new_tensor(1 - basis.shape[1] / len(basis)),
-            "gain_between_samples": self._gain(between, weight, "samples"),
-        }
-        span = torch.zeros_like(between)
+        found = null_space_baselines(self, h, basis)
+        found["gain_between_samples"] = self._gain(centered(h)[0], weight, "different samples")
+        moments = []
         for group, generator in generators.items():
-            delta = moved[group] - h
-            found[f"gain_{group}"] = self._gain(delta.T @ delta, weight, group)
-            moment = generator @ generator.T
-            moves = bool(moment.trace() > 0)
-            found[f"null_space_{group}"] = share_outside(moment, basis) if moves else h.new_tensor(torch.nan)
-            span += moment / moment.trace() if moves else 0
-        found["null_space_span"] = share_outside(span, basis) if span.any() else h.new_tensor(torch.nan)
-        return found
+            found[f"gain_{group}"] = self._gain(moved[group] - h, weight, group)
+            if generator.any():
+                moments.append(generator @ generator.T / generator.square().sum())
+                found[f"null_space_{group}"] = share_outside(moments[-1], basis)
+        return found | ({"null_space_span": share_outside(sum(moments[1:], moments[0]), basis)} if moments else {})
 
-    def _of_none(self, moved: Mapping[str, Tensor], nan: Tensor) -> dict[str, Tensor]:
-        if not self.projector or not is_linear_projector(self.projector.module()):
-            return {}
-        of_groups = [f"{kind}_{group}" for group in moved for kind in ("gain", "null_space")]
-        kinds = ("null_space_span", "null_space_between_samples", "null_space_isotropic", "gain_between_samples")
-        return dict.fromkeys([*of_groups, *kinds], nan)
-
-    def _gain(self, moment: Tensor, weight: Tensor, what: str) -> Tensor:
-        if 0 < moment.trace() < torch.inf and weight.any():
-            return gains_along(moment, weight)[1]
-        return undefined(self, f"h does not move by {what}, or W is 0, or `h` is not finite", like=moment[0, 0])
+    def _gain(self, delta: Tensor, weight: Tensor, by: str) -> Tensor:
+        if delta.any() and weight.any():
+            return projector_gain(delta, weight)
+        return undefined(self, f"h does not move by {by}, or W is 0", like=delta[0, 0])

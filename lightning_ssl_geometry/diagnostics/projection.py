@@ -11,15 +11,13 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, Standing, by_sample, evaluating
-from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
 from lightning_ssl_geometry.diagnostics.tangent import (
     displacements,
     is_linear_projector,
     projector_weight,
-    rotated_projector,
+    random_directions,
 )
-from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
-from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.piecewise_affine import affine_map
 from lightning_ssl_geometry.functional.rounding import rounding_eps
 from lightning_ssl_geometry.functional.tangent import gains_along, principal_angles, projection_alignment
@@ -187,48 +185,42 @@ class ProjectorGain(SampledRows):
 
     def compute(self) -> dict[str, Tensor]:
         weight, rows = in_float64(projector_weight(self.projector.module())), self.rows()
-        h, seen = in_float64(rows["h"]), bool(weight.isfinite().all() and weight.any())
+        h, count = in_float64(rows["h"]), min(weight.shape)
+        if not weight.isfinite().all() or not weight.any():
+            nan = undefined(self, "W is 0 or not finite", like=h[0, 0, 0])
+            vectors = {key for key, quantity in self.quantities.items() if quantity.picture}
+            return {key: nan.expand(count) if key in vectors else nan for key in self.quantities}
+        left, sigma, _ = torch.linalg.svd(weight, full_matrices=False)
+        random = random_directions(len(weight), count, seed=self.seed, like=sigma)
         rounding = rounding_eps(rows["h"].dtype) ** 2 * h.square().sum()
-        random = rotated_projector(torch.linalg.svdvals(weight), len(weight), self.seed) if seen else weight
-        directions_of = {
-            "augmentations": (h[:, 1] - h[:, 0], weight),
-            "between_samples": (h[:, 0] - h[:, 0].mean(0), weight),
-            "view_means": (h.mean(1) - h.mean((0, 1)), weight),
-            "negatives": (self._to_negatives(h, rows["z"]), weight),
-            "negatives_random": (self._to_negatives(h, h @ random), random),
+        deltas = {
+            "augmentations": h[:, 1] - h[:, 0],
+            "between_samples": h[:, 0] - h[:, 0].mean(0),
+            "view_means": h.mean(1) - h.mean((0, 1)),
+            "negatives": displacements(self, h, rows["z"], view=0),
+            "negatives_random": displacements(self, h, h @ (random * sigma), view=0),
         }
         found: dict[str, Tensor] = {}
-        for kind, (delta, matrix) in directions_of.items():
-            moment = delta.T @ delta
-            known = seen and bool(rounding < moment.trace() < torch.inf)
-            if known:
-                along, gain = gains_along(moment, matrix)
+        for kind, delta in deltas.items():
+            moment, vectors_of = delta.T @ delta, random if kind == "negatives_random" else left
+            if rounding < moment.trace() < torch.inf:
+                along, found[kind] = gains_along(moment, vectors_of, sigma)
+                angles = self._angles(moment, left, sigma) if kind in _KINDS else along
             else:
-                reason = f"the {kind.replace('_', ' ')} have no direction but rounding, or W or `h` is 0 or not finite"
-                gain = undefined(self, reason, like=moment[0, 0])
-                along = gain.expand(min(weight.shape))
-            found[kind] = gain
+                reason = f"the {kind.replace('_', ' ')} have no direction but rounding, or `h` is not finite"
+                found[kind] = undefined(self, reason, like=moment[0, 0])
+                along = angles = found[kind].expand(count)
             if kind in _KINDS:
-                found[f"{kind}_along"] = along
-                found[f"{kind}_angles"] = self._angles(moment, weight) if known else along
+                found |= {f"{kind}_along": along, f"{kind}_angles": angles}
         return found
 
-    def _to_negatives(self, h: Tensor, z: Tensor) -> Tensor:
-        z = directions(self, z)
-        if not has_neighbors(self, z):
-            return torch.full_like(h[:, 0], torch.nan)
-        index, view, _ = hardest_negative(z[:, 0], z[:, 1])
-        return h[:, 0] - h[index, view]
-
-    def _angles(self, moment: Tensor, weight: Tensor) -> Tensor:
-        count = min(weight.shape)
-        left, sigma, _ = torch.linalg.svd(weight, full_matrices=False)
+    def _angles(self, moment: Tensor, left: Tensor, sigma: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(moment)
-        eps = torch.finfo(values.dtype).eps * max(weight.shape)
-        if not (sigma[-1] > eps * sigma[0] and values[-count] > eps * values[-1]):
-            reason = f"W or the directions have fewer than {count} dimensions, so there are fewer angles"
+        eps = torch.finfo(values.dtype).eps * max(left.shape)
+        if not (sigma[-1] > eps * sigma[0] and values[-len(sigma)] > eps * values[-1]):
+            reason = f"W or the directions have fewer than {len(sigma)} dimensions, so there are fewer angles"
             return undefined(self, reason, like=sigma)
-        return principal_angles(left, vectors[:, -count:])
+        return principal_angles(left, vectors[:, -len(sigma) :])
 
 
 class ProjectionAlignment(SampledRows):
@@ -301,7 +293,7 @@ class ProjectionAlignment(SampledRows):
 
     def compute(self) -> dict[str, Tensor]:
         rows, projector = self.rows(), self.projector.module()
-        delta = displacements(self, **rows)[: self.samples]
+        delta = displacements(self, rows["h"], rows["z"])[: self.samples]
         h = in_float64(rows["h"])
         if not h.isfinite().all() or delta.isnan().any():
             return dict.fromkeys(self.quantities, undefined(self, "`h` is not finite, or all of `z` has one direction"))
@@ -314,7 +306,8 @@ class ProjectionAlignment(SampledRows):
             for at, displacement in enumerate((delta, others)):
                 sums[at] += len(place) * projection_alignment(anchors[place], displacement[place], weight)
         cosine, any_negative = sums / len(anchors)
-        random = rotated_projector(torch.cat(spectra).mean(0), h.shape[2], self.seed)
+        sigma = torch.cat(spectra).mean(0)
+        random = random_directions(h.shape[2], len(sigma), seed=self.seed, like=sigma) * sigma
         to_random = displacements(self, rows["h"], h @ random)[: self.samples]
         return {
             "cosine": cosine,

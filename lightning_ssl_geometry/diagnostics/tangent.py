@@ -8,8 +8,9 @@ __all__ = [
     "centered",
     "is_linear_projector",
     "isotropic",
+    "null_space_baselines",
     "projector_weight",
-    "rotated_projector",
+    "random_directions",
     "share_or_nan",
 ]
 
@@ -48,71 +49,62 @@ _UNEXPLAINED = Chart("unexplained_variance", "Unexplained variance", "share")
 _UNEXPLAINED_TAU = Chart("unexplained_variance_tau", "Unexplained variance at a threshold", "share")
 
 
+_baseline = partial(Quantity, paper=COSENTINO, bounds=(0, 1), baseline=True)
+
+
 def isotropic(where: str, chart: Chart) -> Quantity:
     """Describe a baseline as a Quantity: the share of random directions that a projector ignores."""
-    return Quantity(
+    return _baseline(
         title="Isotropic",
         text="What directions drawn at random would give, or the same directions with a projector of this rank that "
         "was rotated at random: 1 - rank / D.",
         low="The projector has nearly full rank, at the threshold where there is one.",
         high="The projector has collapsed.",
-        paper=COSENTINO,
         where=where,
-        bounds=(0, 1),
         chart=chart,
         label="isotropic",
-        baseline=True,
     )
 
 
 def between_samples(where: str, chart: Chart) -> Quantity:
     """Describe a baseline as a Quantity: the share of the displacements between samples that a projector ignores."""
-    return Quantity(
+    return _baseline(
         title="Between samples",
         text="Share of the displacements h_i - h_j between different samples that the projector leaves out. "
         "Representations are not isotropic: a projector that keeps samples apart keeps the directions in which they "
         "differ, whatever it does with augmentations.",
         low="The projector keeps nearly all directions in which samples differ.",
         high="The projector discards directions in which samples differ.",
-        paper=COSENTINO,
         where=where,
-        bounds=(0, 1),
         chart=chart,
         label="between samples",
-        baseline=True,
     )
 
 
 def _floor(where: str, chart: Chart) -> Quantity:
-    return Quantity(
+    return _baseline(
         title="Floor",
         text="The least share that any subspace of the same dimension leaves out: that of the leading principal "
         "directions of the displacements themselves.",
         low="The displacements lie in few directions.",
         high="The displacements need more directions than the projector has.",
-        paper=COSENTINO,
         where=where,
-        bounds=(0, 1),
         chart=chart,
         label="floor",
-        baseline=True,
     )
 
 
 def _random(where: str, chart: Chart) -> Quantity:
-    return Quantity(
+    return _baseline(
         title="Random projector",
-        text="The share that a W with these singular values but random directions leaves out of its own displacements, "
-        "to the hardest negatives behind it. Hardest negatives are chosen to be near behind the projector, so that "
-        "even a random one misses more of these displacements.",
+        text="The share that a W with these singular values but random directions leaves out, of the displacements to "
+        "the hardest negatives behind that W. A hardest negative is chosen to be near behind the projector, so even a "
+        "random W misses more of these displacements than of isotropic ones.",
         low="The projector has nearly full rank, at the threshold where there is one.",
         high="The projector has collapsed.",
-        paper=COSENTINO,
         where=where,
-        bounds=(0, 1),
         chart=chart,
         label="random W",
-        baseline=True,
     )
 
 
@@ -318,7 +310,7 @@ class UnexplainedVariance(SampledRows):
         weight, rows = projector_weight(self.projector.module()), self.rows()
         taus = {"full": None, "tau": self.tau}
         bases = {name: column_space(weight, tau, mode=self.mode) for name, tau in taus.items()}
-        delta = displacements(self, **rows)
+        delta = displacements(self, rows["h"], rows["z"])
         samples, rounding = centered(rows["h"][:, 0])
         between, known = samples.T @ samples, not bool(delta.isnan().any())
         found: dict[str, Tensor] = {}
@@ -327,7 +319,8 @@ class UnexplainedVariance(SampledRows):
             found[f"{name}_isotropic"] = delta.new_tensor(1 - basis.shape[1] / len(basis))
         if not known:
             return found | {f"{name}{key}": delta[0, 0] for name in bases for key in ("", "_random", "_floor")}
-        random = rotated_projector(torch.linalg.svdvals(in_float64(weight)), len(weight), self.seed)
+        sigma = torch.linalg.svdvals(in_float64(weight))
+        random = random_directions(len(weight), len(sigma), seed=self.seed, like=sigma) * sigma
         to_random = displacements(self, rows["h"], in_float64(rows["h"]) @ random)
         moment, moment_of_random = delta.T @ delta, to_random.T @ to_random
         for name, basis in bases.items():
@@ -338,14 +331,23 @@ class UnexplainedVariance(SampledRows):
         return found
 
 
-def rotated_projector(sigma: Tensor, dim: int, seed: int) -> Tensor:
-    """Return a matrix (D, d) with the singular values `sigma` (d,) and random left singular vectors, D = `dim`.
+def null_space_baselines(metric: Metric, h: Tensor, basis: Tensor) -> dict[str, Tensor]:
+    """Return the baselines of the share of a generator outside of `basis` (D, r), for representations `h` (N, D)."""
+    samples, rounding = centered(h)
+    return {
+        "null_space_between_samples": share_or_nan(metric, samples.T @ samples, basis, rounding=rounding),
+        "null_space_isotropic": samples.new_tensor(1 - basis.shape[1] / len(basis)),
+    }
 
-    For directions x, the lengths of W^T x and the angles between them do not depend on the right singular vectors,
-    which are those of the identity.
+
+def random_directions(dim: int, count: int, *, seed: int, like: Tensor) -> Tensor:
+    """Draw `count` orthonormal columns (D, count), D = `dim`, uniformly, with the dtype and device of `like`.
+
+    Times singular values, they are a projector with random directions: for x, the lengths of W^T x and the angles
+    between them do not depend on the right singular vectors of W.
     """
-    drawn = torch.randn(dim, len(sigma), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return torch.linalg.qr(drawn).Q.to(sigma) * sigma
+    drawn = torch.randn(dim, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.linalg.qr(drawn).Q.to(like)
 
 
 def centered(h: Tensor) -> tuple[Tensor, Tensor]:
@@ -364,8 +366,8 @@ def share_or_nan(metric: Metric, moment: Tensor, basis: Tensor, *, rounding: Ten
     return undefined(metric, "all rows of `h` coincide but for rounding, or one is not finite", like=moment[0, 0])
 
 
-def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
-    """Return the second view of each sample minus its hardest negative h*: (N, D), float64.
+def displacements(metric: Metric, h: Tensor, z: Tensor, *, view: int = 1) -> Tensor:
+    """Return one view of each sample, by default the second, minus its hardest negative h*: (N, D), float64.
 
     h* is the view, in `h` (N, V, D), of another sample with the most similar embedding in `z` (N, V, P). If all
     embeddings have one direction, all displacements are 0 or a value is not finite, warn and return NaN.
@@ -373,8 +375,8 @@ def displacements(metric: Metric, h: Tensor, z: Tensor) -> Tensor:
     h, z = in_float64(h), directions(metric, z)
     if not has_neighbors(metric, z):
         return torch.full_like(h[:, 1], torch.nan)
-    index, view, _ = hardest_negative(z[:, 0], z[:, 1])
-    delta = h[:, 1] - h[index, view]
+    index, of, _ = hardest_negative(z[:, 0], z[:, 1])
+    delta = h[:, view] - h[index, of]
     if not delta.isfinite().all() or not delta.any():
         return undefined(metric, "all displacements in `h` are 0, or one is not finite", like=delta)
     return delta

@@ -110,34 +110,31 @@ def projector_gain(direction: Tensor, weight: Tensor) -> Tensor:
     embeddings("N, D", direction=direction)
     embeddings("D, P", weight=weight)
     shaped("D, P", {"D": direction.shape[1]}, weight=weight)
+    finite(weight=weight)
+    left, sigma, _ = torch.linalg.svd(in_float64(weight), full_matrices=False)
+    if not sigma[0] > 0:
+        raise ValueError("Expected `weight` that is not 0, but all its values are.")
     direction = in_float64(direction)
-    return gains_along(direction.T @ direction, weight)[1]
+    return gains_along(direction.T @ direction, left, sigma)[1]
 
 
-def gains_along(moment: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def gains_along(moment: Tensor, left: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
     r"""Compute the share of second moments along each left singular vector of W, and the gain of W on the whole.
 
     .. math:: s_k = D \, \frac{u_k^\top S u_k}{\mathrm{tr}(S)}, \qquad
         \frac{\sum_k \sigma_k^2 s_k}{\sum_k \sigma_k^2}
 
-    S = `moment` (D, D) is the sum or mean of v v^T over directions v. W = `weight` (D, P) has the singular values
-    :math:`\sigma_k`. The results are s (min(D, P),), in the order of descending :math:`\sigma_k`, and the gain, which
-    is that of :func:`projector_gain`. Isotropic directions have 1 in both. A ValueError is raised if the trace of S is
-    0 or not finite, if W is 0 or not finite, or if a shape is wrong.
+    S = `moment` (D, D) is the sum or mean of v v^T over directions v. W has the left singular vectors `left` (D, d) and
+    the singular values `sigma` (d,), descending and not all 0. The results are s (d,) and the gain, which is that of
+    :func:`projector_gain`. Isotropic directions have 1 in both. A ValueError is raised if the trace of S is 0 or not
+    finite.
 
-    >>> gains_along(torch.diag(torch.tensor([3.0, 1.0])), torch.diag(torch.tensor([1.0, 2.0])))[0].tolist()
-    [0.5, 1.5]
+    >>> gains_along(torch.diag(torch.tensor([3.0, 1.0])), torch.eye(2), torch.tensor([2.0, 1.0]))[0].tolist()
+    [1.5, 0.5]
     """
-    shaped("D, D", moment=moment)
-    shaped("D, P", {"D": len(moment)}, weight=weight)
-    finite(weight=weight)
-    moment = in_float64(moment)
-    total = _total(moment)
-    left, sigma, _ = torch.linalg.svd(in_float64(weight), full_matrices=False)
-    if not sigma[0] > 0:
-        raise ValueError("Expected `weight` that is not 0, but all its values are.")
-    along = ((moment @ left) * left).sum(0).clamp(min=0) * (len(moment) / total)
-    power = (sigma / sigma[0]).square()
+    moment, left = in_float64(moment), in_float64(left)
+    along = ((moment @ left) * left).sum(0).clamp(min=0) * (len(moment) / _total(moment))
+    power = (in_float64(sigma) / sigma[0]).square()
     return along, (power * along).sum() / power.sum()
 
 

@@ -173,8 +173,8 @@ def test_a_rotated_projector_has_a_mean_gain_of_1_whatever_the_directions():
 
 def test_gains_along_the_singular_vectors_add_up():
     v, weight = gaussian(N, D), gaussian(D, P, seed=1)
-    left = torch.linalg.svd(weight, full_matrices=False).U
-    along, gain = gains_along(v.T @ v, weight)
+    left, sigma, _ = torch.linalg.svd(weight, full_matrices=False)
+    along, gain = gains_along(v.T @ v, left, sigma)
     torch.testing.assert_close(along, D * (v @ left).square().sum(0) / v.square().sum())
     torch.testing.assert_close(gain, projector_gain(v, weight))
     torch.testing.assert_close(1 - along.sum() / D, unexplained_variance(v, weight))
