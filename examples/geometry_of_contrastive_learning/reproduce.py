@@ -32,12 +32,12 @@ from lightning_ssl_geometry.report import comparison_figures, read_run, write_co
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import after_training  # noqa: E402
+from after_training import STRENGTHS  # noqa: E402
 from draw_points import Point, points  # noqa: E402
 from recipe import Fit, command, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 VIEWS = "--data.init_args.views.init_args."
 PROJECTOR = "--model.init_args.projector"
-STRENGTHS = ("small", "moderate", "large")
 # Figure of the paper -> names of the comparison's figures.
 FIGURES = {
     "1": ("projector_rank", "linear_probe_accuracy"),
