@@ -168,7 +168,7 @@ def script(recipe, name="reproduce"):
 
 def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):
     recipe = script("trainable_augmentation_channel")
-    monkeypatch.setattr(recipe, "LAMBDAS", (0.0, 0.1))
+    monkeypatch.setitem(recipe.LAMBDAS, "lambda", (0.0, 0.1))
     for what in ("table1", "lambda"):
         words = ["--size", "smoke", "--seeds", "0", "--output", str(tmp_path), "--jobs", "2", "--"]
         make(recipe, what, *words, "--trainer.max_epochs=1")

@@ -42,7 +42,10 @@ NUMBERS = {  # of ALONE
     "laptop": {"repeats": 400, "encoder_epochs": 5, "epochs": 8, "images": 4000, "test_images": 1000},
 }
 SEEDS = {"smoke": [0], "laptop": [0, 1, 2], "paper": [0, 1, 2, 3]}
-LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2, 2e-2, 5e-2)
+LAMBDAS = {
+    "lambda": (0.0, 1e-4, 1e-3, 1e-2, 2e-2, 5e-2),
+    "lambda_mnist": (0.0, 1e-4, 1e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5),
+}
 CONSTANTS = {0.5: 0.0025, 5.0: 0.025}  # beta -> lambda: the paper's, and ten times them
 ESTIMATORS = {
     "settle": ("DistinctPairs", "ScoreFunction", "AllPairs", "ExactInformation"),
@@ -80,8 +83,9 @@ def settings(what: str) -> Iterator[tuple[str, list[str]]]:
                 estimator = f"{MODEL}policy_gradient=lightning_ssl_geometry.losses.{name}"
                 constants = [f"{MODEL}beta={beta}", f"{MODEL}entropy_weight={weight}"]
                 yield f"beta {beta:g}, {name}", [*printed, *constants, estimator]
-    elif what in ("lambda", "lambda_mnist"):
-        yield from ((f"{weight:g}", [*added, *VALIDATED, f"{MODEL}entropy_weight={weight}"]) for weight in LAMBDAS)
+    elif what in LAMBDAS:
+        weights = LAMBDAS[what]
+        yield from ((f"{weight:g}", [*added, *VALIDATED, f"{MODEL}entropy_weight={weight}"]) for weight in weights)
     else:
         yield "ours", added
     if what in ("table1", "as_printed", "table2", "plane"):
@@ -177,7 +181,7 @@ def main() -> None:
         ALONE[options.what](options)
         return
     runs = grid(options, dict(settings(options.what)), fit)
-    split = "val" if options.what in ("settle", "lambda", "lambda_mnist") else "test"
+    split = "val" if options.what in ("settle", *LAMBDAS) else "test"
     rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed, split)]
     if options.what in ("settle", "long"):
         vars(options).update(NUMBERS[options.size])
@@ -185,7 +189,7 @@ def main() -> None:
             cell = policies.cell_of_run(options, path / "checkpoints" / "last.ckpt", seed)
             rows.append(Row(arm, seed, "cell", "learned", cell))
     write(rows, output(options) / "results.csv", ".4f")
-    tried = options.what in ("lambda", "lambda_mnist", "settle", "long")
+    tried = options.what in (*LAMBDAS, "settle", "long")
     print(settings_table(options.what, rows) if tried else arms_table(rows))
     draw(options, paths(runs))
 

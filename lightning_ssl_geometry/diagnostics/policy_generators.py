@@ -254,7 +254,7 @@ class PolicyGenerators(SampledRows):
             shuffled.append(r2["r2_shuffled"])
             generators[name] = basis @ generator
         found["r2_shuffled"] = torch.stack(shuffled).max()
-        return found if weight is None else found | self._of_projector(weight, h, moved, generators)
+        return found if weight is None else found | self._of_projector(weight, h, moved=moved, generators=generators)
 
     def _groups(self, image: Tensor) -> dict[OneParameterGroup, float]:
         gray = image.shape[1] == 1
@@ -276,7 +276,7 @@ class PolicyGenerators(SampledRows):
         return projector_weight(projector)
 
     def _of_projector(
-        self, weight: Tensor, h: Tensor, moved: Mapping[str, Tensor], generators: Mapping[str, Tensor]
+        self, weight: Tensor, h: Tensor, *, moved: Mapping[str, Tensor], generators: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         basis = column_space(weight, self.tau, mode=self.mode)
         found = null_space_baselines(self, h, basis)

@@ -93,7 +93,7 @@ def test_the_span_weighs_all_groups_alike():
     strengths = {"brightness": 0.3, "hue": 0.1, "rotation": 20.0}
     metric = PolicyGenerators(strengths)
     original = metric._of_projector
-    metric._of_projector = lambda *given: made.append(given[-1]) or original(*given)
+    metric._of_projector = lambda *given, **named: made.append(named["generators"]) or original(*given, **named)
     found = fed(metric, image, index, projector=projector).compute()
     moments = [g @ g.T / g.square().sum() for g in made[0].values()]
     basis = torch.linalg.svd(projector.weight.detach().T, full_matrices=False).U
