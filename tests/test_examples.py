@@ -103,6 +103,11 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     alone = pd.read_csv(tmp_path / "alone" / "results.csv")
     assert len(alone) == 3 * 4 * 3
     assert alone.groupby(["encoder", "measured"])["gain"].nunique().min() == 4  # each policy trains another projector
+    make(script("geometry_of_contrastive_learning"), *same, "--grid", "regions")
+    regions = pd.read_csv(tmp_path / "regions" / "results.csv")
+    assert len(regions) == 3 * 3 * 3
+    one = regions[regions["hidden"] == 1]
+    assert (one[["first", "last"]] <= one["samples"].clip(upper=2 ** one["width"]).to_numpy()[:, None]).all(axis=None)
 
 
 @pytest.fixture

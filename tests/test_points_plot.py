@@ -23,6 +23,13 @@ def test_points_stand_where_they_are_with_labels_that_cover_nothing():
     assert all(box.x0 >= axes.bbox.x0 for box in boxes)
 
 
+def test_points_in_a_crowd_all_have_a_name():
+    crowd = np.random.default_rng(0).normal(size=(20, 2))
+    found = [Point(f"name {i}", *row) for i, row in enumerate([*crowd, (6.0, 6.0)])]
+    axes = points(found, xlabel="rank", ylabel="accuracy").axes[0]
+    assert {f"name {i}" for i in range(21)} <= {text.get_text() for text in axes.texts}
+
+
 def test_points_without_a_finite_one_are_an_error():
     with pytest.raises(ValueError, match="`points` with a finite value, but got none"):
         points([Point("x", np.inf, 1.0)], xlabel="x", ylabel="y")

@@ -3,6 +3,8 @@
 `pools` asks how the distance to the hardest negative, and how often it has the same label, depend on the views (those
 of the run, those of the moderate policy, clean images) and on the number of samples among which it is sought. `alone`
 trains a new projector behind each encoder, once with each policy; only the policy differs then, and h stands still.
+`regions` trains small MLPs there with the encoder's own policy, and counts the regions of their partitions (Eq. 11): so
+small that many samples share a region.
 """
 
 import argparse
@@ -20,8 +22,9 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnostics import HardestNegativeDistance, LabelAgreement, NullSpaceFraction, ProjectorGain
-from lightning_ssl_geometry.functional import info_nce
+from lightning_ssl_geometry.functional import info_nce, linear_regions
 from lightning_ssl_geometry.methods import SimCLRModule
+from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.views import SimCLRViews
 
 STRENGTHS = ("small", "moderate", "large")
@@ -30,6 +33,7 @@ SAMPLES = {"laptop": 4096, "smoke": 40}  # of the validation split; the pools ar
 STEPS = {"laptop": 3000, "smoke": 20}  # of a projector that is trained alone
 DRAWS = 8  # views of each training image with each policy
 BATCH, RATE, BETA = 512, 3e-3, 2.0
+WIDTHS, HIDDEN = (4, 8, 16), (1, 2, 3)  # of the MLPs whose regions are counted
 
 
 class Network(NamedTuple):
@@ -66,6 +70,18 @@ class Alone(NamedTuple):
     between_samples: float
     ignored: float
     ignored_between_samples: float
+
+
+class Regions(NamedTuple):
+    """The regions of an MLP that contain a sample, before and after the MLP was trained alone."""
+
+    encoder: str
+    seed: int
+    hidden: int
+    width: int
+    samples: int
+    first: int
+    last: int
 
 
 def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int) -> Network:
@@ -187,8 +203,38 @@ def of_alone(options: argparse.Namespace, path: Path, encoder: str, seed: int) -
             yield Alone(encoder, seed, trained, measured, *gains(projector, h))
 
 
-def fit_projector(projector: nn.Linear, draws: Sequence[Tensor], steps: int, seed: int) -> None:
-    """Descend InfoNCE with the positive outside the denominator (Eq. 1), at beta = 2, in W alone."""
+def regions(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
+    """Eq. 11 for MLPs that are so small that many samples share a region."""
+    rows = [row for strength, seed, path in each(runs) for row in of_regions(options, path, strength, seed)]
+    print(write(rows, options.output / "regions" / "results.csv"))
+    encoders, lines = dict.fromkeys(row.encoder for row in rows), []
+    for hidden in HIDDEN:
+        for width in WIDTHS:
+            of = [row for row in rows if (row.hidden, row.width) == (hidden, width)]
+            trained = [over_seeds([row.last for row in of if row.encoder == encoder], ".0f") for encoder in encoders]
+            lines.append([f"{hidden} x {width}", over_seeds([row.first for row in of], ".0f"), *trained])
+    print(markdown(["hidden layers x width", "untrained", *encoders], lines))
+
+
+def of_regions(options: argparse.Namespace, path: Path, encoder: str, seed: int) -> Iterator[Regions]:
+    net = network(options, path, encoder, seed=seed)
+    train, test = (images(net.data, split, SAMPLES[options.size]) for split in ("train", "val"))
+    h = represented(net, test["image"], test["index"], "clean")[0].clone()
+    draws = [represented(net, train["image"], train["index"], encoder, epoch=epoch) for epoch in range(DRAWS)]
+    for hidden in HIDDEN:
+        for width in WIDTHS:
+            with torch.random.fork_rng([]):
+                torch.manual_seed(seed)
+                mlp = MLPProjector(h.shape[1], width, net.model.projector.out_features, hidden + 1)
+            mlp(draws[0][0].clone())  # its batch norm sees a batch, so that it is not the identity
+            first = 1 + int(linear_regions(mlp.eval(), h).max())
+            fit_projector(mlp.train(), draws, steps=STEPS[options.size], seed=seed)
+            last = 1 + int(linear_regions(mlp.eval(), h).max())
+            yield Regions(encoder, seed, hidden, width, len(h), first, last)
+
+
+def fit_projector(projector: nn.Module, draws: Sequence[Tensor], steps: int, seed: int) -> None:
+    """Descend InfoNCE with the positive outside the denominator (Eq. 1), at beta = 2, in the projector alone."""
     optimizer = torch.optim.Adam(projector.parameters(), lr=RATE)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     generator, count = torch.Generator().manual_seed(seed), draws[0].shape[1]

@@ -22,12 +22,14 @@ from lightning_ssl_geometry.plots.canvas import (
 from lightning_ssl_geometry.plots.style import COLORS, TALL
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _NO_CAPTION = Caption()
 _LINE, _LETTER = 11.0, 5.6  # of a label, in pixels
-_HEIGHTS = (10.0, -10.0, 17.0, -17.0)
-_PLACES = [(8.0, 0.0), (-8.0, 0.0), *((dx, dy) for dy in _HEIGHTS for dx in (6.0, -6.0))]
+_NEAR = 12.0  # a label that is farther from its point has a line to it
+_PLACES = [(dx, dy) for dy in (0.0, 10.0, -10.0) for dx in (8.0, -8.0)]
+_PLACES += [(dx, dy) for far in range(18, 90, 12) for dy in (far, -far) for dx in (8.0, -8.0, 30.0, -30.0)]
 _Box = tuple[float, float, float, float]
 
 
@@ -56,7 +58,9 @@ def points(
     colors: Sequence[tuple[str, str]] = (),
     caption: Caption = _NO_CAPTION,
 ) -> "Figure":
-    """Draw points with their names, without points that are not finite and names that would cover another.
+    """Draw points with their names; points that are not finite are left out.
+
+    A name stands where it covers nothing, with a line to its point if that is far. It is left out if there is no place.
 
     Args:
         found: At least one finite point.
@@ -83,10 +87,23 @@ def points(
     for point, offset in zip(drawn, offsets, strict=True):
         if offset is None:
             continue
+        if abs(offset[1]) > _NEAR:
+            line(axes, (point.x, point.y), offset, COLORS["muted"])
         write(axes, point.label, (point.x, point.y), offset, COLORS[point.color], ("data", "data"))
     for row, (color, meaning) in enumerate(colors):
         write(axes, meaning, (1, 1), (8, -8 - 16.0 * row), COLORS[color])
     return figure
+
+
+def line(axes: "Axes", at: tuple[float, float], offset: tuple[float, float], color: str) -> None:
+    """Draw a thin line from a point to the text `offset` pixels from it."""
+    axes.annotate(
+        "",
+        at,
+        offset,
+        textcoords="offset points",
+        arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4},
+    )
 
 
 def _offsets(

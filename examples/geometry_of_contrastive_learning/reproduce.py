@@ -10,9 +10,10 @@ OUTPUT/<grid>/ the page comparison.html and PNGs hold the figures, results.csv t
 scalar of every run, spectra.csv the singular values of W before and after training, and each run's folder its own
 report.html.
 
-`--grid pools` and `--grid alone` train no encoder: they take those of the strengths, which are trained first if they
-are not there. `pools` measures Figs. 5 and 6 with other views and other numbers of samples. `alone` trains projectors
-behind encoders that stand still, with each policy. Each writes a results.csv.
+`--grid pools`, `--grid alone` and `--grid regions` train no encoder: they take those of the strengths, which are
+trained first if they are not there. `pools` measures Figs. 5 and 6 with other views and other numbers of samples.
+`alone` trains linear projectors behind encoders that stand still, with each policy, and `regions` small MLPs. Each
+writes a results.csv.
 """
 
 import argparse
@@ -40,7 +41,7 @@ VIEWS = "--data.init_args.views.init_args."
 PROJECTOR = "--model.init_args.projector"
 # Figure of the paper -> names of the comparison's figures.
 FIGURES = {
-    "1": ("projector_rank", "linear_probe_accuracy"),
+    "1": ("projector_rank",),
     "3": ("upper_bound",),
     "4": ("spectrum_h_image",),
     "5": ("hardest_negative_histogram", "hardest_negative_distance"),
@@ -48,7 +49,7 @@ FIGURES = {
     "7": ("unexplained_variance",),
     "9": ("spectrum_h",),
 }
-LATER = {"pools": after_training.pools, "alone": after_training.alone}  # of the runs of the strengths
+LATER = {"pools": after_training.pools, "alone": after_training.alone, "regions": after_training.regions}
 ONE_BY_ONE = {  # large ones, in the order of Table 2
     "flip": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0", "grayscale=0.0"],
     "flip, gray": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0"],
@@ -193,28 +194,25 @@ def figure_10(seeds: int = 5):
     return curves([line], xlabel="largest angle, degrees", ylabel="directions", floor=0.0, caption=caption)
 
 
-def rank_against_accuracy(rows: list[Row]):
-    """Draw a point for each group: the rank of the projector's Jacobian, and the accuracy of linear evaluation."""
-    known = [("blue", "small"), ("orange", "moderate"), ("green", "large")]
+def rank_against_accuracy(rows: list[Row], rank: str, xlabel: str, *, every_seed: bool = False):
+    """Draw a point for each group, or for each run: a rank, and the accuracy of linear evaluation on test images."""
+    known = {"small": "blue", "moderate": "orange", "large": "green"}
     found = []
     for group in dict.fromkeys(row.group for row in rows):
-        rank, accuracy = (
-            np.mean([row.last for row in rows if (row.group, row.name) == (group, name)])
-            for name in ("probe/jacobian_rank", "accuracy/trained")
+        ranks, accuracies = (
+            [row.last for row in rows if (row.group, row.name) == (group, name)] for name in (rank, "accuracy/trained")
         )
-        label, _, strength = group.rpartition(", ")
-        color = {name: key for key, name in known}.get(strength, "blue")
-        found.append(
-            Point(
-                label.removeprefix("MLP ") if strength in STRENGTHS else group,
-                float(rank),
-                100 * float(accuracy),
-                color,
-            )
-        )
-    colors = known if any(point.color != "blue" for point in found) else ()
-    xlabel = "rank of the projector's Jacobian (90% of variance)"
-    return points(found, xlabel=xlabel, ylabel="linear evaluation, %", colors=colors)
+        name, _, strength = group.rpartition(", ")
+        color = known.get(strength, "blue")
+        label = name.removeprefix("MLP ") if strength in known and name else group
+        pairs = zip(ranks, accuracies, strict=True) if every_seed else [(np.mean(ranks), np.mean(accuracies))]
+        for number, (x, y) in enumerate(pairs):
+            found.append(Point("" if number else label, float(x), 100 * float(y), color))
+    colors = [(color, name) for name, color in known.items() if any(f", {name}" in row.group for row in rows)]
+    title = "Linear evaluation of h against the projector's rank"
+    notes = ["A point for each run."] if every_seed else []
+    caption = Caption(title=title, notes=notes)
+    return points(found, xlabel=xlabel, ylabel="test accuracy, %", colors=colors, caption=caption)
 
 
 def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
@@ -228,9 +226,13 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     if options.grid in ("strengths", "long"):
         drawn = comparison_figures(groups)
         named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
-        named |= {"figure_10_rotations": figure_10()} if options.grid == "strengths" else {}
+        if options.grid == "strengths":
+            named["figure_10_rotations"] = figure_10()
+        rank, label = "probe/projector_rank", "rank of W (90% of the sum of squares)"
+        named["figure_1_linear_evaluation"] = rank_against_accuracy(rows, rank, label, every_seed=True)
     else:
-        named = {"rank_against_accuracy": rank_against_accuracy(rows)}
+        rank, label = "probe/jacobian_rank", "rank of the projector's Jacobian (90% of variance)"
+        named = {"rank_against_accuracy": rank_against_accuracy(rows, rank, label)}
     if len(groups) <= 4:
         print(write_comparison(groups, output / "comparison.html", title=f"Geometry, {options.size}: {options.grid}"))
     for name, figure in named.items():

@@ -32,8 +32,8 @@ from lightning_ssl_geometry.report.tracks import COLORS, Track, counted, dash_na
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ROUNDING = 1e-8  # of the largest singular value: they are roots of eigenvalues of float64 moments
-_ROUNDED = "are 0 up to rounding (below 10⁻⁸ of the largest), and not drawn."
+_ROUNDING = 1e-6  # of the largest singular value; rows in single precision leave about 10⁻⁷ in an empty direction
+_ROUNDED = "are 0 up to single precision (below 10⁻⁶ of the largest), and not drawn."
 _MOST_TIPS = 9  # of a line that is not over time
 _END: tuple[str, Dash] = ("", "solid")
 _BY_QUANTITY: tuple[Dash, ...] = ("solid", "dashed", "dashdot", "dotted")

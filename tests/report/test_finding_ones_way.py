@@ -90,7 +90,7 @@ def test_a_remark_on_two_figures_stands_at_the_first(tmp_path):
     about = {"picture": Picture("spectrum"), "section": "spectra"}
     declare(tmp_path, train__s=entry("S", **about), val__s=entry("S", **about))
     text = " ".join(report(tmp_path).text.split())
-    assert text.count("(below 10⁻⁸ of the largest), and not drawn.") == 1
+    assert text.count("(below 10⁻⁶ of the largest), and not drawn.") == 1
     assert "Explained, with a remark, at S, train." in text
 
 

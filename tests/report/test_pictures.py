@@ -21,7 +21,7 @@ from lightning_ssl_geometry.quantity import Chart, Picture
 
 def test_a_spectrum_is_drawn_at_the_start_half_and_end_without_rounding(tmp_path):
     index = np.arange(8)
-    rows = [np.where(index < 7, 2.0 - index * share, -30.0) for share in (0.1, 0.2, 0.3, 0.4, 0.5)]
+    rows = [np.where(index < 7, 2.0 - index * share, -12.5) for share in (0.1, 0.2, 0.3, 0.4, 0.5)]
     write_array(tmp_path, "val/log_spectrum", *rows)
     declare(tmp_path, val__log_spectrum=entry("Spectrum", unit="singular value", picture=Picture("spectrum", "", True)))
     axes = drawn(tmp_path)["val_toy"]
@@ -32,7 +32,7 @@ def test_a_spectrum_is_drawn_at_the_start_half_and_end_without_rounding(tmp_path
         assert not np.isfinite(line.get_ydata()[7:]).any()
     assert not sum(len(line.get_xdata()) for line in axes.lines if line.get_marker() == "x")
     assert {"after 1 epoch", "after 3 epochs", "after 5 epochs", "singular value (log scale)"} <= set(texts(axes))
-    said = "1 of 8 values are 0 up to rounding (below 10⁻⁸ of the largest), and not drawn."
+    said = "1 of 8 values are 0 up to single precision (below 10⁻⁶ of the largest), and not drawn."
     assert said in report(tmp_path).text
 
 
@@ -42,7 +42,7 @@ def test_a_value_of_a_spectrum_that_is_not_finite_has_a_cross_and_one_that_stood
     crosses = [line.get_xdata() for line in drawn(tmp_path)["val_toy"].lines if line.get_marker() == "x"]
     assert [each.tolist() for each in crosses] == [[2]] * 3
     text = report(tmp_path).text
-    assert "1 of 3 values are 0 up to rounding" in text
+    assert "1 of 3 values are 0 up to single precision" in text
     assert "Identical lines: after 1 epoch = after 2 epochs." in text
 
 
