@@ -3,7 +3,6 @@
 import argparse
 import csv
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -57,13 +56,20 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
         made.add_argument("what", choices=what)
     made.add_argument("--root", type=Path, help="folder of the data")
     made.add_argument("--output", type=_folder, default=Path(output).resolve())
-    made.add_argument("--seeds", type=_at_least(0), nargs="+", default=[0, 1, 2], action=_Different)
-    made.add_argument("--jobs", type=_at_least(1), default=1, help="runs at a time")
+    add_seeds_and_jobs(made, [0, 1, 2], jobs=1)
     made.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
     return made
 
 
-def _at_least(least: int) -> Callable[[str], int]:
+def add_seeds_and_jobs(made: argparse.ArgumentParser, seeds: list[int], *, jobs: int) -> None:
+    """Add `--seeds`, different numbers, and `--jobs`, with these defaults."""
+    made.add_argument("--seeds", type=at_least(0), nargs="+", default=seeds, action=_Different)
+    made.add_argument("--jobs", type=at_least(1), default=jobs, help="runs at a time")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Make the type of an argument that is an integer of at least this."""
+
     def read(text: str) -> int:
         if not text.lstrip("-").isdigit() or int(text) < least:
             raise argparse.ArgumentTypeError(f"Expected an integer >= {least}, but got {text!r}.")
@@ -130,10 +136,26 @@ def _interrupted(folder: Path, words: list[str]) -> bool:
 
 
 def _said(words: Sequence[str]) -> str:
+    """The words of a command line, the contents of its YAML files in place of their paths, without where it writes."""
     own = [word for word in words if word not in RESUMED]
-    files = [Path(path) for word, path in itertools.pairwise(own) if word == "--config"]
-    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
-    return json.dumps({"words": own, "configs": digests})
+    files = [place + 1 for place, word in enumerate(own[:-1]) if word == "--config"]
+    digests = [hashlib.sha256(Path(own[place]).read_bytes()).hexdigest() for place in files]
+    named = [Path(word).name if place in files else word for place, word in enumerate(own)]
+    writes = [place for place, word in enumerate(named) if word.startswith("--trainer.logger.init_args.")]
+    kept = [word for place, word in enumerate(named) if place not in writes and place - 1 not in writes]
+    return json.dumps({"words": kept, "configs": digests})
+
+
+def _check(fit: Fit) -> None:
+    """End the command if the finished run in a fit's folder had another command line or other YAML files."""
+    kept = fit.folder / COMMAND
+    if not kept.exists() or kept.read_text() == (said := _said(fit.words)):
+        return
+    before, now = (json.loads(text) for text in (kept.read_text(), said))
+    found = [word for word in before["words"] if word not in now["words"]]
+    wanted = [word for word in now["words"] if word not in before["words"]]
+    what = f"{found} for {wanted}" if found or wanted else "other contents of the YAML files"
+    sys.exit(f"{fit.name}: {fit.folder} has a finished run with {what}. Give another --output, or delete that folder.")
 
 
 def run_all(fits: Iterable[Fit], jobs: int) -> None:
@@ -155,35 +177,45 @@ def run_all(fits: Iterable[Fit], jobs: int) -> None:
 def _run(fit: Fit, jobs: int, waits: bool) -> bool:
     """Run a fit. Return False if another process runs it; with `waits`, wait until it ends, or run it then."""
     if fit.done(fit.folder):
+        _check(fit)
         return True
     fit.folder.mkdir(parents=True, exist_ok=True)
-    with _alone(fit.folder, waits) as alone:
-        if alone and not fit.done(fit.folder):
-            _run_here(fit, jobs)
-        return alone
+    with _alone(fit.folder, waits) as lock:
+        if lock is not None and not fit.done(fit.folder):
+            _run_here(fit, jobs, lock)
+        return lock is not None
 
 
 @contextmanager
-def _alone(folder: Path, waits: bool) -> Iterator[bool]:
-    """Lock a folder, as long as this process lives. Yield False if another process has locked it."""
+def _alone(folder: Path, waits: bool) -> Iterator[int | None]:
+    """Lock a folder, and yield the lock's file descriptor, or None if another process has locked it.
+
+    A process that inherits the descriptor holds the lock, too: a fit that outlives its recipe is not run twice.
+    """
     with (folder / LOCK).open("w") as file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             except BlockingIOError:
-                yield False
+                yield None
                 return
-        yield True
+        yield file.fileno()
 
 
-def _run_here(fit: Fit, jobs: int) -> None:
+def _run_here(fit: Fit, jobs: int, lock: int) -> None:
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     environment = os.environ | {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
     print(f"{fit.name} ...", flush=True)
     (fit.folder / COMMAND).write_text(_said(fit.words))
     log = fit.folder / "log.txt"
     with log.open("w") as file:
-        code = subprocess.run([sys.executable, *fit.words], stdout=file, stderr=subprocess.STDOUT, env=environment)
+        code = subprocess.run(
+            [sys.executable, *fit.words],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            pass_fds=[lock] if fcntl is not None else [],
+        )
     # A run that wrote everything is finished, even if its process failed at its exit.
     print(f"{fit.name}: {'done' if fit.done(fit.folder) else f'failed ({code.returncode}), see {log}'}", flush=True)
 
@@ -227,11 +259,12 @@ def each(runs: Mapping[str, Mapping[int, Any]]) -> Iterator[tuple[str, int, Any]
 def write(rows: Sequence[NamedTuple], path: Path, digits: str = ".6g", nan: str = "nan") -> Path:
     """Write rows of one kind to a CSV, floats with these digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
+    begun = path.with_name(f"{path.name}.begun")  # whole, or not there: the command may be stopped at any time
+    with begun.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(rows[0]._fields)
         writer.writerows([_cell(value, digits, nan) for value in row] for row in rows)
-    return path
+    return begun.replace(path)
 
 
 def _cell(value: object, digits: str, nan: str) -> object:

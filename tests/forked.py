@@ -39,7 +39,7 @@ def run(words, folder=".", environment=None):
         return CompletedProcess(words, process.exitcode, *(path.read_text() for path in (stdout, stderr)))
 
 
-def run_into_a_file(words, *, stdout, stderr, env):
+def run_into_a_file(words, *, stdout, stderr, env, pass_fds=()):
     """In the place of `subprocess.run` in examples/recipe.py."""
     process = start(words[1:], stdout=stdout.name, stderr=stdout.name, environment=env)
     process.join()

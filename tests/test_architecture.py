@@ -42,7 +42,7 @@ ROOMS = {
     "distributed": set(),
     "losses": rooms("checks deprecation distributed functional precision"),
     "views": rooms("checks functional precision random types"),
-    "nn": rooms("checks deprecation spelling"),
+    "nn": rooms("checks deprecation functional spelling"),
     "data": rooms("checks deprecation either_lightning precision random settings types views"),
     "methods": rooms("checks deprecation distributed functional losses nn papers quantity random settings types views"),
     "diagnostics": rooms(

@@ -2,7 +2,9 @@
 
 import importlib.util
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -401,3 +403,59 @@ def test_two_commands_share_the_fits_of_one_folder(tmp_path):
             running.result()
     assert (tmp_path / "locked" / "done").read_text() == "by the other"
     assert (tmp_path / "free" / "done").read_text() == "here"
+
+
+def test_a_finished_run_with_other_arguments_is_not_taken(tmp_path):
+    script("tabular")
+    module = sys.modules["recipe"]
+    config = tmp_path / "one.yaml"
+
+    def run(folder, *added, text="a"):
+        config.write_text(text)
+        options = module.argparse.Namespace(root=None, more=[])
+        words = module.command(
+            options, folder, configs=[config], added=added, seed=0, program=["-c", "import sys; open('done', 'w')"]
+        )
+        finished = tmp_path / "finished"
+        fit = module.Fit("one", words, folder, lambda folder: finished.exists())
+        module.run_all([fit], jobs=1)
+        finished.touch()
+
+    first, moved = tmp_path / "first", tmp_path / "moved"
+    run(first, "--beta=1")
+    run(first, "--beta=1")
+    first.rename(moved)
+    run(moved, "--beta=1")
+    with pytest.raises(SystemExit, match=r"finished run with \['--beta=1'\] for \['--beta=2'\]. Give another --output"):
+        run(moved, "--beta=2")
+    with pytest.raises(SystemExit, match="finished run with other contents of the YAML files"):
+        run(moved, "--beta=1", text="b")
+
+
+STOPPED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import recipe
+from pathlib import Path
+folder = Path(sys.argv[2])
+code = "import time\\nfor _ in range(400):\\n    time.sleep(0.05)"
+recipe.run_all([recipe.Fit("one", ["-c", code], folder, lambda folder: False)], jobs=1)
+"""
+
+
+def test_a_fit_that_outlives_its_recipe_keeps_its_folder(tmp_path):
+    script("tabular")
+    module = sys.modules["recipe"]
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED, str(EXAMPLES), str(tmp_path)], stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        while not (tmp_path / "log.txt").exists():
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.kill()
+        process.wait()
+        with module._alone(tmp_path, False) as lock:
+            assert lock is None
+        os.killpg(process.pid, signal.SIGKILL)
+        with module._alone(tmp_path, True) as lock:
+            assert lock is not None

@@ -5,6 +5,8 @@ digit's cell: 9 of them at the laptop's size.
 """
 
 import argparse
+import hashlib
+import json
 import warnings
 from itertools import islice
 from pathlib import Path
@@ -123,18 +125,29 @@ def train_encoder(model: CRLTACModule, data: ShiftedMNISTDataModule, epochs: int
             scheduler.step()
 
 
+def _said(options: argparse.Namespace, seed: int) -> str:
+    digest = hashlib.sha256((HERE / f"{options.size}.yaml").read_bytes()).hexdigest()
+    named = {"seed": seed, "epochs": options.encoder_epochs, "root": str(options.root), "more": options.more}
+    return json.dumps(named | {"config": digest})
+
+
 def encoder(
     options: argparse.Namespace, folder: Path, seed: int, network: str = "convolutions"
 ) -> tuple[CRLTACModule, ShiftedMNISTDataModule]:
-    """The recipe's model with a trained encoder, and its data. The encoder is trained once and kept in a file."""
+    """The recipe's model with a trained encoder, and its data. The encoder is trained once and kept in a file.
+
+    It is trained anew if the arguments or the recipe's YAML file are others than those of the file's encoder.
+    """
     model, data = parts(options, seed, network)
-    path = folder / f"encoder_seed{seed}.pt"
-    if not path.exists():
+    path, said = folder / f"encoder_seed{seed}.pt", _said(options, seed)
+    known = path.with_suffix(".json")
+    if not path.exists() or not known.exists() or known.read_text() != said:
         train_encoder(model, data, options.encoder_epochs)
         path.parent.mkdir(parents=True, exist_ok=True)
         begun = path.with_suffix(".begun")  # whole, or not there: this command may be stopped at any time
         torch.save({name: getattr(model, name).state_dict() for name in ("backbone", "projector")}, begun)
         begun.replace(path)
+        known.write_text(said)
     for name, state in torch.load(path).items():
         getattr(model, name).load_state_dict(state)
     return model, data

@@ -121,7 +121,7 @@ class Row(NamedTuple):
 def read(path: Path, arm: str, seed: int, split: str) -> Iterator[Row]:
     """Read the accuracies of a run on a split, and the measures of its policy and its embeddings."""
     for found in read_run(path).evaluations:
-        if found.details["split"] == split:
+        if found.details["split"] == split and found.labels == "all":
             level, _, weighting = found.features.partition(", ")
             yield Row(arm, seed, level, weighting, found.accuracy)
     with (path / "augmentation_channel.csv").open() as file:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from recipe import markdown, over_seeds, save, write
+from recipe import add_seeds_and_jobs, markdown, over_seeds, save, write
 from sklearn.datasets import load_digits
 from sklearn.metrics import silhouette_samples
 from torch import Tensor, nn
@@ -60,8 +60,7 @@ class Points(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which seeds, and how many at once."""
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
-    parser.add_argument("--jobs", type=int, default=2)
+    add_seeds_and_jobs(parser, list(range(10)), jobs=2)
 
 
 def points(seed: int, sizes: Sequence[int] = SIZES["50 of 200"], centers: str = "collinear") -> Points:

@@ -13,7 +13,7 @@ import argparse
 
 from draw_stills import stills
 from flows import HEADER, NOTES, Flow, film, fit_all, input_figure, measure, rows_of_stills, table, typical
-from recipe import markdown, save, write
+from recipe import add_seeds_and_jobs, at_least, markdown, save, write
 
 FLOWS = (
     Flow("network", ("figure_5",), (0, 15, 30, 70, 200)),
@@ -24,9 +24,8 @@ FLOWS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which seeds, and how many at once."""
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--steps", type=int, help="end each fit early, to try the command")
+    add_seeds_and_jobs(parser, list(range(10)), jobs=2)
+    parser.add_argument("--steps", type=at_least(1), help="end each fit early, to try the command")
 
 
 def run(options: argparse.Namespace) -> None:

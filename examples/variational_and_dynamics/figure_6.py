@@ -11,7 +11,7 @@ import argparse
 
 from draw_stills import stills
 from flows import HEADER, NOTES, Flow, film, fit_all, input_figure, measure, rows_of_stills, table, typical
-from recipe import markdown, save, write
+from recipe import add_seeds_and_jobs, at_least, markdown, save, write
 
 PLANE, SPACE = ("figure_5", "figure_6"), ("figure_5", "figure_6", "figure_6_3d")
 FLOWS = {
@@ -30,9 +30,8 @@ FLOWS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which seeds, and how many at once."""
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--steps", type=int, help="end each fit early, to try the command")
+    add_seeds_and_jobs(parser, [0, 1, 2], jobs=2)
+    parser.add_argument("--steps", type=at_least(1), help="end each fit early, to try the command")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from recipe import markdown, save, write
+from recipe import at_least, markdown, save, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.functional import (
@@ -65,7 +65,7 @@ LAWS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=int, default=10, help="how many, from 0 on")
+    parser.add_argument("--seeds", type=at_least(1), default=10, help="how many, from 0 on")
 
 
 def normal(*shape: int, seed: int) -> Tensor:

@@ -37,6 +37,9 @@ from lightning_ssl_geometry.settings import names_its_class
 _Update = TypeVar("_Update", bound=Callable[..., None])
 
 
+_ROWS = 512  # that are multiplied at once
+
+
 class Moments(Diagnostic):
     """Base class of diagnostics that are computed from the second moments of the rows of a matrix h (N, D).
 
@@ -78,12 +81,16 @@ class Moments(Diagnostic):
     def _add(self, h: Tensor, rounding: Tensor | None = None) -> None:
         self.afford(h.shape[-1], *[h.shape[-1]] * self.matrices, argument="h")
         eps, h = rounding_eps(h.dtype), in_float64(h.reshape(-1, h.shape[-1]))
-        outer = h.T @ h
         if not self.outer.numel():
             self.total = h.new_zeros(h.shape[-1])
             self.outer = h.new_zeros(h.shape[-1], h.shape[-1])
         self.rows += len(h)
-        self.total += h.sum(0)
+        # One product of many equal rows has a rounding error that grows with their number.
+        parts = h.split(_ROWS)
+        outer = parts[0].T @ parts[0]
+        for part in parts[1:]:
+            outer += part.T @ part
+        self.total += torch.stack([part.sum(0) for part in parts]).sum(0)
         self.outer += outer
         self.rounding += eps**2 * outer.trace() if rounding is None else rounding
 

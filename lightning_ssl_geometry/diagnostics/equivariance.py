@@ -10,7 +10,7 @@ from typing import ClassVar, Unpack, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, floating, one_of, shaped
+from lightning_ssl_geometry.checks import at_least, floating, integer, one_of, shaped
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
@@ -46,13 +46,14 @@ class EquivarianceError(Diagnostic):
     `feature_extractor`, which maps images to feature maps (N, C, |G|, H', W') of a group G. Results: `elements` (E,) is
     the error of each of E group elements, and `mean` is their mean. With `layers`, each layer has both results. Errors
     are >= 0. At 0, f is equivariant. At about 1 to 2, f(T_g x) is unrelated to the transformed features. The network
-    runs in eval mode. Its weights should stay constant. An update costs 1 + E forward passes. E is 3 for rotation, 4
-    for translation, and S (S - 1) / 2 for S scales. Equation: :func:`functional.equivariance_error`.
+    runs in eval mode. Its weights should stay constant. An update costs 1 + E forward passes. E is n - 1 for
+    n rotations of the plane or of the hue, 2 n - 1 with mirror images, 4 for translation, and S (S - 1) / 2 for S
+    scales. Equation: :func:`functional.equivariance_error`.
 
     Args:
-        group: "rotation", "translation" or "scale".
+        group: "rotation", "dihedral", "hue", "translation" or "scale".
         fill: Normalised value of the background, one number or one per channel. Pixels that enter at the border get it.
-        **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
+        **options: `group_shape`, `scales`, `stride`, `layers`, `margin`, `circular` and `turns` of
             :class:`functional.groups.equivariance.EquivarianceSettings`. Names in `layers` must stay different if each
             "." becomes "_".
     """
@@ -134,11 +135,14 @@ class InvarianceError(Diagnostic):
     :func:`functional.invariance_error`.
 
     Args:
-        group: "rotation" (1 to 3 quarter turns), "translation" (down, up, right, left) or "scale" (by `factors`).
+        group: "rotation" (by multiples of 360 / `turns` degrees), "dihedral" (these, and those of the mirror image),
+            "hue" (of colours, by `turns`-ths of a turn), "translation" (down, up, right, left) or "scale" (by
+            `factors`).
         shift: Length of a translation in pixels, >= 1.
         factors: Scale factors, each > 0. The defaults are 1 / 1.75, 1 / 1.5 and 1 / 1.25, from Keller et al. 2022.
         circular: Whether pixels that a translation moves out of the image enter again at the opposite border.
         fill: Normalised value of the background, one number or one per channel. Pixels that enter at the border get it.
+        turns: The number of rotations of the plane or of the hue, >= 2.
     """
 
     section = "equivariance"
@@ -176,16 +180,20 @@ class InvarianceError(Diagnostic):
         factors: Sequence[float] = (0.57, 0.67, 0.8),
         circular: bool = False,
         fill: float | Sequence[float] = 0.0,
+        *,
+        turns: int = 4,
     ) -> None:
         super().__init__()
         one_of(get_args(Transformation), group=group)
         at_least(1, shift=shift)
+        integer(2, turns=turns)
         if not factors or not all(0 < factor < math.inf for factor in factors):
             raise ValueError(f"Expected `factors` with at least one, each > 0 and finite, but got {tuple(factors)}.")
         self.group: Transformation = group
         self.circular = circular
         self.fill = fill
-        self.elements = group_elements(group, shift, factors)
+        self.turns = turns
+        self.elements = group_elements(group, shift, factors, turns=turns)
         self.add_sums("rows", "square", "rounding")
         self.add_sums("total", shape=(0,))
         self.add_sums("moved", shape=(len(self.elements),))
@@ -196,7 +204,9 @@ class InvarianceError(Diagnostic):
         floating(image=image)
         if not len(image):  # all samples of this rank are repeats
             return
-        moved_image = partial(transformed, image, self.group, circular=self.circular, fill=_fill(self.fill))
+        moved_image = partial(
+            transformed, image, self.group, circular=self.circular, fill=_fill(self.fill), turns=self.turns
+        )
         with evaluating(encoder), torch.no_grad():
             h = _encoded(encoder, image.clone())  # the first layer may change its input
             eps, h = rounding_eps(h.dtype), in_float64(h)

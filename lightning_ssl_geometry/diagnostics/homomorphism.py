@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from lightning_ssl_geometry.checks import one_of, positive
+from lightning_ssl_geometry.checks import integer, one_of, positive
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
-from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.functional.groups.action import rescale, translate
 from lightning_ssl_geometry.functional.groups.equivariance import Transformation
 from lightning_ssl_geometry.functional.groups.fibers import FiberGroup, feature_map, fiber_bundle
+from lightning_ssl_geometry.functional.groups.orientation import number_of_orientations, orient, relative_orientations
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
 from lightning_ssl_geometry.papers import KELLER
 from lightning_ssl_geometry.quantity import Chart, Quantity
@@ -32,21 +33,24 @@ class LossGap(SampledRows):
     A-SSL (augmentation-based, Eq. 2 of Keller et al.) transforms each image twice, by two random group elements. It
     compares the features of both images at one position of their feature maps. H-SSL (homomorphic, Eq. 3) transforms no
     image. It compares the features at two positions of one feature map, which correspond to the two group elements. If
-    the network is equivariant, both losses are equal (Section 3). Rotations are quarter turns. Translations are
-    multiples of the stride, at most a fifth of the feature map. Scales are relative to the smallest scale of the group.
+    the network is equivariant, both losses are equal (Section 3). Translations are multiples of the stride, at most a
+    fifth of the feature map; positions that the padding reaches are not equivariant. Scales are relative to the
+    smallest scale of the group; a smaller image has its features on fewer pixels, so the means over the map that are
+    compared also differ by the area and by the background.
 
     Results: `a_ssl` and `h_ssl` are the losses. `difference` is A-SSL minus H-SSL. `similarity` in [-1, 1] is the mean
     cosine between the embeddings of A-SSL and H-SSL for the same group element. An update costs 3 forward passes in
     eval mode. The weights should stay constant.
 
     Args:
-        group: "rotation", "translation" or "scale".
+        group: "rotation", "dihedral", "hue", "translation" or "scale".
         scales: Scales of the group, for "scale". None: the attribute `scales` of the feature extractor.
         stride: Pixels per step of the feature map, for "translation". None: the attribute `stride` of the extractor.
         temperature: tau of both losses, > 0.
         contrast_size: Number of samples kept, >= 2. The losses depend on it.
         seed: Determines which samples are kept, and the group elements.
         fill: Normalised value of the background. Pixels that enter the image at the border get it.
+        turns: The number of rotations of the plane or of the hue, >= 2. It divides the number that the network has.
     """
 
     section = "equivariance"
@@ -100,12 +104,15 @@ class LossGap(SampledRows):
         contrast_size: int = 512,
         seed: int = 0,
         fill: float = 0.0,
+        *,
+        turns: int = 4,
     ) -> None:
         super().__init__(("augmented", "homomorphic"), contrast_size, seed)
         one_of(get_args(Transformation), group=group)
         positive(temperature=temperature)
         self.group, self.scales, self.stride = group, scales, stride
-        self.temperature, self.fill = temperature, fill
+        integer(2, turns=turns)
+        self.temperature, self.fill, self.turns = temperature, fill, turns
 
     def update(
         self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor | None = None
@@ -138,13 +145,18 @@ class LossGap(SampledRows):
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # positions of g_0, and for both g of g^-1 g_0; images T_g x
-        if self.group == "rotation":
-            turns = [(4 * u[:, view]).long() for view in range(2)]
+        if self.group in ("rotation", "dihedral", "hue"):
+            count = number_of_orientations(self.group, self.turns)
+            if group.order % count or (self.group == "dihedral" and group.order != count):
+                wanted = f"{count}" if self.group == "dihedral" else f"a multiple of {count}"
+                raise ValueError(f"Expected {wanted} orientations for `turns` = {self.turns}, but got {group.order}.")
+            table = relative_orientations(self.group, group.order * self.turns // count).to(image.device)
+            elements = [(count * u[:, view]).long() for view in range(2)]
             base = (group.order * u[:, 2]).long()
             return (
                 base,
-                [(base - group.order // 4 * turn) % group.order for turn in turns],
-                [quarter_turn(image, turn) for turn in turns],
+                [table[element * (group.order // count), base] for element in elements],
+                [orient(image, element, self.turns, group=self.group, fill=self.fill) for element in elements],
             )
         if self.group == "scale":
             scales = self._scales(network, group)

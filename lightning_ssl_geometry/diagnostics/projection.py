@@ -179,7 +179,7 @@ class ProjectorGain(SampledRows):
 
     def update(self, h: Tensor, z: Tensor, index: Tensor | None = None, *, projector: nn.Module) -> None:
         """Add `h` (V, N, D) and `z` (V, N, P) for V >= 2 views of N samples, `index` (N,) and the projector."""
-        projector_weight(projector)  # checks that it is linear
+        projector_weight(projector, h)
         self.projector.hold(projector)
         self.offer(index, h=by_sample("h", h, views=2)[:, :2], z=by_sample("z", z, views=2)[:, :2])
 
@@ -309,9 +309,10 @@ class ProjectionAlignment(SampledRows):
         sigma = torch.cat(spectra).mean(0)
         random = random_directions(h.shape[2], len(sigma), seed=self.seed, like=sigma) * sigma
         to_random = displacements(self, rows["h"], h @ random)[: self.samples]
+        undone = bool(to_random.isnan().any())  # behind the random W, all embeddings have one direction
         return {
             "cosine": cosine,
-            "random": projection_alignment(anchors, to_random, random),
+            "random": to_random[0, 0] if undone else projection_alignment(anchors, to_random, random),
             "identity": projection_alignment(anchors, delta, identity),
             "any_negative": any_negative,
         }

@@ -206,7 +206,7 @@ class NullSpaceFraction(Moments):
 
     def update(self, h: Tensor, projector: nn.Module) -> None:  # type: ignore[override]
         """Add the projector and `h` (V, N, D) for V >= 2 views of N samples. Only the first two views are used."""
-        projector_weight(projector)  # checks that it is linear
+        projector_weight(projector, h)
         self.projector.hold(projector)
         views = by_sample("h", h, views=2)
         self.add_differences(views)
@@ -302,7 +302,7 @@ class UnexplainedVariance(SampledRows):
     @by_position("projector")
     def update(self, h: Tensor, z: Tensor, index: Tensor | None = None, *, projector: nn.Module) -> None:
         """Add `h` (V, N, D) and `z` (V, N, P) for V >= 2 views of N samples, `index` (N,) and the projector."""
-        projector_weight(projector)  # checks that it is linear
+        projector_weight(projector, h)
         self.projector.hold(projector)
         self.offer(index, h=by_sample("h", h, views=2), z=by_sample("z", z, views=2))
 
@@ -326,7 +326,8 @@ class UnexplainedVariance(SampledRows):
         for name, basis in bases.items():
             found[name] = share_outside(moment, basis)
             own = column_space(random, taus[name], mode=self.mode)
-            found[f"{name}_random"] = share_outside(moment_of_random, own)
+            undone = bool(to_random.isnan().any())  # behind the random W, all embeddings have one direction
+            found[f"{name}_random"] = to_random[0, 0] if undone else share_outside(moment_of_random, own)
             found[f"{name}_floor"] = least_share_outside(moment, basis.shape[1])
         return found
 
@@ -388,8 +389,11 @@ def is_linear_projector(projector: nn.Module) -> bool:
     return [isinstance(module, nn.Linear) for module in acting] == [True]
 
 
-def projector_weight(projector: nn.Module) -> Tensor:
-    """Return the weight W (D, P) of a linear projector z = W^T h + b, detached. For others, raise a ValueError."""
+def projector_weight(projector: nn.Module, h: Tensor | None = None) -> Tensor:
+    """Return the weight W (D, P) of a linear projector z = W^T h + b, detached.
+
+    A ValueError is raised for other projectors, and for one that does not have as many inputs as `h` (..., D).
+    """
     if not is_linear_projector(projector):
         raise ValueError(
             f"Expected `projector` to be one torch.nn.Linear, but got {type(projector).__name__}, which has no single "
@@ -397,4 +401,8 @@ def projector_weight(projector: nn.Module) -> Tensor:
             "ProjectionAlignment."
         )
     (layer,) = (module for module in projector.modules() if isinstance(module, nn.Linear))
+    if h is not None and h.shape[-1:] != (layer.in_features,):
+        raise ValueError(
+            f"Expected `h` with {layer.in_features} dimensions, as `projector` has, but got {tuple(h.shape)}."
+        )
     return layer.weight.detach().T

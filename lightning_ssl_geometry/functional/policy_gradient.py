@@ -21,6 +21,7 @@ from torch import Tensor
 from lightning_ssl_geometry.checks import at_least, embeddings, inside, shaped
 from lightning_ssl_geometry.functional.augmentation_channel import log_sums
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
+from lightning_ssl_geometry.precision import in_float64
 
 
 def exact_channel_loss(
@@ -116,7 +117,7 @@ def score_function_loss(z: Tensor, log_probability: Tensor, beta: float = 0.5, *
     with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
         x, _ = in_full_precision(z.detach(), z.detach())
         x, _ = unit_rows(x, x, eps)
-        advantage = _advantage(x, beta)
+        advantage = _advantage(in_float64(x), beta).to(x.dtype)
     return -(advantage * log_probability.to(advantage.dtype)).mean()
 
 
@@ -147,6 +148,7 @@ def _advantage(x: Tensor, beta: float) -> Tensor:
     """Return r minus its baseline for each draw, (N, m)."""
     n, m, _ = x.shape
     kernel = (beta * (torch.einsum("ijp,klp->ijkl", x, x) - 1)).exp()  # e^{beta (cosine - 1)}, (N, m, N, m)
+    kernel = kernel.clamp_min(1e-300)  # which nothing else underflows to, either
     image = torch.arange(n, device=x.device)
     own = kernel[image, :, image]  # (N, m, m)
     kernel[image, :, image] = 0

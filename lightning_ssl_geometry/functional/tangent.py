@@ -18,12 +18,12 @@ __all__ = [
 ]
 
 import math
+from typing import get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 
-from lightning_ssl_geometry.checks import embeddings, finite, rows, shaped
+from lightning_ssl_geometry.checks import embeddings, finite, one_of, rows, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.precision import in_float64
 
@@ -54,7 +54,9 @@ def unexplained_variance(
     """
     embeddings("N, D", delta=delta)
     shaped("N, D", delta=delta)
+    embeddings("D, P", weight=weight)
     shaped("D, P", {"D": delta.shape[1]}, weight=weight)
+    one_of(get_args(RankMode), mode=mode)
     delta = in_float64(delta)
     return share_outside(delta.T @ delta, column_space(weight, tau, mode=mode))
 
@@ -170,7 +172,13 @@ def projection_alignment(h: Tensor, delta: Tensor, weight: Tensor) -> Tensor:
     weight = _to_one(weight, tuple(range(weight.ndim))[-2:])
     h, delta = _to_one(h, (1,)), _to_one(delta, (1,))
     projected = (weight @ (weight.mT @ h[:, :, None]))[:, :, 0]
-    return cosine_similarity(_to_one(projected, (1,)), delta, dim=1, eps=0).nan_to_num().mean()
+    return (_unit(_to_one(projected, (1,))) * _unit(delta)).sum(1).mean()
+
+
+def _unit(x: Tensor) -> Tensor:
+    # rows of 0 stay 0, and have gradients
+    some = x.detach().abs().amax(1, keepdim=True) > 0
+    return x / torch.where(some, x, 1).norm(dim=1, keepdim=True)
 
 
 def principal_angles(a: Tensor, b: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import whole
 from lightning_ssl_geometry.functional.augmentation_channel import augmentation_channel_loss, draw_members
 from lightning_ssl_geometry.functional.policy_gradient import exact_channel_loss, score_function_loss
 
@@ -62,10 +62,12 @@ class PolicyGradient(nn.Module, ABC):
     Attributes:
         least_draws: The smallest m that the estimator can use.
         needs_jensen: Whether it can only estimate the gradient with Jensen's inequality.
+        batch_statistics: Whether the encoder may normalise with the statistics of the images it is given.
     """
 
     least_draws: ClassVar[int] = 2
     needs_jensen: ClassVar[bool] = False
+    batch_statistics: ClassVar[bool] = True
 
     @abstractmethod
     def forward(self, channel: Channel, log_policy: Tensor, uniform: Tensor) -> Tensor:
@@ -150,9 +152,11 @@ class ExactInformation(PolicyGradient):
         chunk_size: Largest number of augmented images in a call of the encoder, >= 1.
     """
 
+    batch_statistics: ClassVar[bool] = False
+
     def __init__(self, chunk_size: int = 256) -> None:
         super().__init__()
-        at_least(1, chunk_size=chunk_size)
+        whole(1, chunk_size=chunk_size)
         self.chunk_size = chunk_size
 
     def forward(self, channel: Channel, log_policy: Tensor, uniform: Tensor) -> Tensor:

@@ -109,8 +109,12 @@ class AdaptiveTemperatureModule(SSLModule):
     def _parameter_groups(self, *modules: nn.Module) -> list[dict[str, Any]]:
         if self.loss_lr is None:
             return super()._parameter_groups(*modules)
-        own = {"params": list(self.loss.parameters()), "lr": self.loss_lr, "weight_decay": 0.0}
-        return [*super()._parameter_groups(*(each for each in self.children() if each is not self.loss)), own]
+        own = [parameter for parameter in self.loss.parameters() if parameter.requires_grad]
+        groups = super()._parameter_groups(*modules)
+        for group in groups:
+            group["params"] = [p for p in group["params"] if not any(p is each for each in own)]
+        groups.append({"params": own, "lr": self.loss_lr, "weight_decay": 0.0})
+        return [group for group in groups if group["params"]]
 
 
 def _loss(loss: InfoNCELoss | None, old: dict[str, object]) -> InfoNCELoss:

@@ -27,6 +27,7 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.nn.functional import normalize
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import inside, integer, positive
@@ -119,7 +120,18 @@ class CRLTACModule(AlternatingModule):
         seed: int = 0,
         **settings: Unpack[SSLSettings],
     ) -> None:
-        policy_gradient = policy_gradient or DistinctPairs()
+        policy_gradient = DistinctPairs() if policy_gradient is None else policy_gradient
+        if not isinstance(policy_gradient, PolicyGradient):
+            got = f"the class {policy_gradient.__name__}" if isinstance(policy_gradient, type) else policy_gradient
+            raise ValueError(
+                f"Expected `policy_gradient` to be a PolicyGradient, such as DistinctPairs(), but got {got}."
+            )
+        if not policy_gradient.batch_statistics and (found := _of_batches(backbone, projector)):
+            name = type(policy_gradient).__name__
+            raise ValueError(
+                f"Expected `backbone` and `projector` without batch statistics beside {name}, which embeds the "
+                f"augmentations in parts, but got {found}."
+            )
         integer(policy_gradient.least_draws, draws=draws)
         if policy_gradient.needs_jensen and not jensen:
             raise ValueError(f"Expected `jensen` = True beside {type(policy_gradient).__name__}, but got False.")
@@ -235,3 +247,7 @@ class CRLTACModule(AlternatingModule):
 
     def _draws_of(self, phase: int, batch: Batch, image: Tensor) -> Tensor:
         return self._uniform(batch, image, self.draws, seed=self.seed, stream=(phase,))
+
+
+def _of_batches(*networks: nn.Module) -> nn.Module | None:
+    return next((layer for each in networks for layer in each.modules() if isinstance(layer, _BatchNorm)), None)

@@ -65,7 +65,8 @@ class FiberPairs:
 
     Args:
         mode: "h-ssl", "a-ssl", or "hybrid" for both kinds of pairs.
-        group: The axes of the feature map's group: "scale", "rotation", "translation" or several of them.
+        group: The axes of the feature map's group: "scale", "translation", one of "rotation", "dihedral" and "hue", or
+            several of these.
         base_size: b, the number of group elements in a base space, >= 1.
         max_distance: Largest squared distance between the base spaces of a pair, >= 1. None: no limit.
         min_distance: Smallest such distance, >= 0. At 0, a base space may be a pair with itself.
@@ -91,6 +92,11 @@ class FiberPairs:
             raise ValueError(
                 f"Expected `base_size` = 1 for translation with {self.group[0]}, but got {base_size}: a larger base "
                 "space would have to be transformed, too."
+            )
+        if "dihedral" in self.group and (base_size > 1 or max_distance is not None or min_distance > 1):
+            raise ValueError(
+                "Expected `base_size` = 1 and no `max_distance` for rotations with mirror images, which have no common "
+                f"axis, but got {base_size}, {max_distance} and `min_distance` = {min_distance}."
             )
         if mode == "a-ssl" and max_distance is not None:
             raise ValueError(

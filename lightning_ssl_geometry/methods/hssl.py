@@ -54,7 +54,8 @@ class HSSLModule(SSLModule):
 
     Args:
         backbone: Maps (N, C_in, H, W) to a feature map (N, C, |G|, H', W'), or (N, C, H', W') for translation.
-        group: The axes of the feature map's group: "scale", "rotation", "translation" or several of them.
+        group: The axes of the feature map's group: "scale", "translation", one of "rotation", "dihedral" and "hue", or
+            several of these.
         mode: "h-ssl", "a-ssl", or "hybrid" for both.
         projector: Maps fiber bundles (N, b C) to z (N, P). None: the paper's head for MNIST, three linear layers of 128
             outputs, each with batch norm. The backbone then needs the attribute `out_dim`.

@@ -5,7 +5,12 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry import functional as F
-from lightning_ssl_geometry.diagnostics import ProjectionAlignment, ProjectorGain, UndefinedWarning
+from lightning_ssl_geometry.diagnostics import (
+    ProjectionAlignment,
+    ProjectorGain,
+    UndefinedWarning,
+    UnexplainedVariance,
+)
 from lightning_ssl_geometry.functional.piecewise_affine import affine_map
 
 N, D, P = 60, 8, 3
@@ -177,3 +182,23 @@ def test_bad_settings_are_named():
         ProjectionAlignment(samples=0)
     with pytest.raises(ValueError, match="`contrast_size` >= 2, but got 1"):
         ProjectorGain(contrast_size=1)
+
+
+def test_a_random_projector_with_one_direction_leaves_the_other_results():
+    wide = nn.Linear(D, 1).double()
+    h = cloud() + 10
+    with torch.no_grad():
+        wide.bias.copy_(-wide.weight @ h.mean((0, 1)))
+    for metric in (ProjectionAlignment(), UnexplainedVariance()):
+        with pytest.warns(UndefinedWarning):
+            found = fed(metric, h, wide).compute()
+        undefined = {name for name, value in found.items() if value.isnan()}
+        assert undefined
+        assert all("random" in name for name in undefined)
+
+
+@pytest.mark.parametrize("metric", [ProjectorGain, UnexplainedVariance])
+def test_a_projector_of_another_width_is_named(metric):
+    h = cloud()
+    with pytest.raises(ValueError, match="`h` with 9 dimensions, as `projector` has, but got"):
+        metric().update(h, h[..., :3], torch.arange(N), projector=nn.Linear(9, 3).double())

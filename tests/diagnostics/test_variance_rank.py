@@ -26,3 +26,13 @@ def test_equal_rows_have_none():
     metric.update(torch.ones(8, 3))
     with pytest.warns(UndefinedWarning, match="VarianceRank is NaN: all of `h` is one row but for rounding"):
         assert all(value.isnan() for value in metric.compute().values())
+
+
+@pytest.mark.parametrize("value", [3.7, 0.9, 1e-5])
+@pytest.mark.parametrize("shape", [(2000, 1), (2000, 4), (20000, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_large_batch_of_equal_rows_has_no_rank(value, shape, dtype):
+    metric = VarianceRank()
+    metric.update(torch.full(shape, value, dtype=dtype))
+    with pytest.warns(UndefinedWarning):
+        assert all(found.isnan() for found in metric.compute().values())

@@ -207,3 +207,11 @@ def test_the_operator_of_the_group_moves_fibers():
         a = fiber_bundle(moved, bases[[r, r]])
         b = fiber_bundle(maps, bases[[(r - 1) % 4] * 2])
         torch.testing.assert_close(a, b)
+
+
+def test_a_smallest_distance_that_leaves_no_pair_is_named():
+    group = FiberGroup((4,), (True,))
+    with pytest.raises(ValueError, match="`min_distance` with a second base space for each first one, but 4 of 4"):
+        nearby_bases(base_spaces(group), group, min_distance=100.0)
+    with pytest.raises(ValueError, match="`min_distance` >= 0 and finite, but got nan"):
+        nearby_bases(base_spaces(group), group, min_distance=float("nan"))

@@ -128,3 +128,20 @@ def test_bad_input_is_named(changed, message):
     given = {"image": torch.rand(4, 3, 5, 5), "strength": torch.zeros(4), "group": "brightness"} | changed
     with pytest.raises(ValueError, match=message):
         one_parameter_action(**given)
+
+
+@pytest.mark.parametrize("group", ["hue", "zoom"])
+@pytest.mark.parametrize("name", ["mean", "std"])
+def test_what_normalised_the_images_is_checked_for_every_group(group, name):
+    image, strength = torch.rand(1, 3, 4, 4), torch.zeros(1)
+    with pytest.raises(ValueError, match=f"finite `{name}`|`{name}` .*finite"):
+        one_parameter_action(image, strength, group, **{name: [1.0, float("inf"), 1.0]})
+    with pytest.raises(ValueError, match=f"`{name}` with 1 or 3 numbers"):
+        one_parameter_action(image, strength, group, **{name: [1.0, 1.0]})
+
+
+def test_an_image_may_be_shrunk_to_nothing():
+    image = torch.rand(2, 1, 5, 5)
+    found = one_parameter_action(image, torch.tensor([-1e3, 1e3]), "zoom")
+    assert found.isfinite().all()
+    assert found[0].flatten().sort(descending=True).values[1] == 0  # but for the middle

@@ -201,3 +201,14 @@ def test_where_training_ends_only_draws_of_the_policy_point_along_the_gradient(e
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_score_function_is_finite_at_any_temperature():
+    z = torch.randn(4, 8, 8, generator=torch.Generator().manual_seed(0))
+    for beta in (30.0, 100.0, 1e4, 1e6):
+        log_probability = torch.zeros(4, 8, requires_grad=True)
+        found = score_function_loss(z, log_probability, beta)
+        found.backward()
+        assert found.isfinite()
+        assert log_probability.grad.isfinite().all()
+        assert log_probability.grad.any()

@@ -253,3 +253,18 @@ def test_no_subspace_leaves_less_than_the_leading_directions():
 def test_a_projector_without_a_gain_is_refused(weight):
     with pytest.raises(ValueError, match="`weight`"):
         projector_gain(gaussian(N, D), weight)
+
+
+def test_alignment_has_gradients_beside_a_row_of_zeros():
+    weight, h = torch.randn(3, 2, requires_grad=True), torch.randn(2, 3)
+    h[0] = 0
+    projection_alignment(h, torch.randn(2, 3), weight).backward()
+    assert weight.grad.isfinite().all()
+    assert weight.grad.any()
+
+
+def test_a_mode_and_a_weight_are_checked_without_a_threshold():
+    with pytest.raises(ValueError, match="`mode` to be one of"):
+        unexplained_variance(torch.eye(4), torch.eye(4)[:, :1], mode="foo")
+    with pytest.raises((ValueError, TypeError), match="`weight`"):
+        unexplained_variance(torch.eye(4), torch.eye(4)[:, :1] * 1j)

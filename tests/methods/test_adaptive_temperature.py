@@ -211,3 +211,20 @@ def test_wrong_input_is_named():
         module(1.0, loss_lr=0.1)
     with pytest.raises(ValueError, match="Expected `loss_lr` > 0 and finite, but got 0"):
         module(LearnedTemperature(4), loss_lr=0.0)
+
+
+def test_parameters_of_the_module_itself_have_the_encoders_learning_rate():
+    class Mine(AdaptiveTemperatureModule):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            self.extra = nn.Parameter(torch.ones(3))
+
+    loss = InfoNCELoss(LearnedTemperature(4))
+    optimizer = functools.partial(torch.optim.SGD, lr=0.5)
+    model = Mine(nn.Linear(3, 3), nn.Linear(3, 4), loss=loss, loss_lr=0.1, optimizer=optimizer)
+    groups = model._parameter_groups()
+    own = next(group for group in groups if any(p is model.extra for p in group["params"]))
+    assert "lr" not in own  # the optimizer's
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    loss.temperature.requires_grad_(False)
+    assert all(p.requires_grad for group in model._parameter_groups() for p in group["params"])

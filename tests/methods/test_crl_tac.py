@@ -405,3 +405,15 @@ def test_arguments_out_of_range(arguments, message):
 def test_a_scheduler_that_needs_a_metric_is_refused(tmp_path):
     with pytest.raises(ValueError, match="needs no metric, but got ReduceLROnPlateau"):
         fit(crl_tac(lr_scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau), tmp_path)
+
+
+def test_an_estimator_is_an_instance_and_batch_statistics_are_refused_where_parts_are_embedded():
+    with pytest.raises(ValueError, match=r"to be a PolicyGradient, .*, but got the class ScoreFunction"):
+        crl_tac(policy_gradient=ScoreFunction)
+    with pytest.raises(ValueError, match=r"`chunk_size` to be an integer >= 1, but got 1.5"):
+        ExactInformation(chunk_size=1.5)
+    parts = ShallowCNN(image_size=6, out_dim=16, width=8), nn.Sequential(nn.Linear(16, 4), nn.BatchNorm1d(4))
+    family = CropFamily(image_size=24, size=6, stride=9)
+    with pytest.raises(ValueError, match=r"without batch statistics beside ExactInformation, .*, but got BatchNorm1d"):
+        CRLTACModule(*parts, family, policy_gradient=ExactInformation())
+    CRLTACModule(*parts, family, policy_gradient=DistinctPairs())

@@ -19,7 +19,7 @@ from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d, LiftingCon
     ("group", "order"), [("translation", 1), ("rotation", 4), ("scale", 6), ("scale-rotation", 24)]
 )
 def test_the_maps_of_the_papers_network_for_mnist(group, order):
-    network = EquivariantCNN(width=2, group=group)
+    network = EquivariantCNN(width=2, group=group, kernels="paper")
     assert network(torch.rand(2, 1, 29, 29)).shape == (2, 8, order, 8, 8)
     assert (network.out_dim, network.group_shape[0] * network.group_shape[1]) == (8, order)
 
@@ -43,7 +43,7 @@ def test_the_residual_network_for_tiny_imagenet(side, maps):
 
 def test_controls_have_the_shape_of_their_counterparts():
     x, y = torch.rand(2, 1, 29, 29), torch.rand(2, 3, 33, 33)
-    assert UnstructuredCNN(width=1)(x).shape == EquivariantCNN(width=1)(x).shape
+    assert UnstructuredCNN(width=1)(x).shape == EquivariantCNN(width=1, kernels="paper")(x).shape
     equivariant, plain = EquivariantResNet(width=1, blocks=1), UnstructuredResNet(width=1, blocks=1)
     assert plain(y).shape == equivariant(y).shape
     assert (plain.out_dim, plain.group_shape) == (equivariant.out_dim, equivariant.group_shape)
@@ -113,10 +113,16 @@ def plain(rows, copies):
 
 
 def test_the_network_for_mnist_is_the_papers():
-    network = EquivariantCNN()
+    network = EquivariantCNN(kernels="paper")
     assert layers(network) == MNIST
     assert (network.out_dim, network.group_shape, network.stride) == (128, (6, 1), 4)
     assert network.scales == (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)
+
+
+def test_the_accurate_network_is_the_default_for_scales():
+    network = EquivariantCNN()
+    assert [row[2:5] for row in layers(network)] == [(11, 3, 1), (11, 3, 2), (11, 3, 1)]
+    assert (network.stride, network(torch.rand(2, 1, 29, 29)).shape[-1]) == (2, 15)
 
 
 def test_the_residual_network_is_the_papers():
@@ -190,7 +196,8 @@ def test_a_network_looks_at_height_and_width(network):
 
 
 def test_a_group_without_scales_has_scale_1():
-    assert [elements(group) for group in ("translation", "rotation")] == [((1.0,), 1), ((1.0,), 4)]
+    found = [elements(group) for group in ("translation", "rotation", "dihedral", "hue")]
+    assert [(each.scales, each.shape) for each in found] == [((1.0,), (1, n)) for n in (1, 4, 8, 3)]
 
 
 def test_filters_have_scale_1_and_pointwise_layers_stride_1_by_default():

@@ -114,7 +114,7 @@ def test_the_moments_of_the_functions():
         ({"scales": (1.5, 1.0)}, r"`scales` in ascending order, but got \(1.5, 1.0\)"),
         ({"scales": (1.0, 1.0)}, r"`scales` in ascending order, but got \(1.0, 1.0\)"),
         ({"scales": (0.9, 1.0)}, "`scales` >= 1, the deviation in pixels .*, but got 0.9"),
-        ({"rotations": 2}, r"`rotations` to be one of \(1, 4\), but got 2"),
+        ({"rotations": 0}, "`rotations` to be an integer >= 1, but got 0"),
         (
             {"scales": (1.0, 1.8, 2.6)},
             r"`kernel_size` >= 7 for `effective_size` > 1, but got 5, .* at the smallest of `scales` = \(1.0, 1.8",

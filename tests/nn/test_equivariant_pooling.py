@@ -31,7 +31,10 @@ def test_the_classifier_for_cifar10_is_its_formula():
     torch.nn.init.normal_(network.norm.running_mean)
     largest = torch.stack([z[:, :, g] for g in range(5)]).max(0).values
     shifted = (largest - network.norm.running_mean[:, None, None]) / (1 + network.norm.eps) ** 0.5
-    expected = shifted.clamp(min=0).flatten(2).mean(2) @ network.linear.weight.T + network.linear.bias
+    pooled = shifted.clamp(min=0).flatten(2).mean(2)
+    torch.nn.init.normal_(network.last_norm.running_mean)
+    normed = (pooled - network.last_norm.running_mean) / (1 + network.last_norm.eps) ** 0.5
+    expected = normed @ network.linear.weight.T + network.linear.bias
     torch.testing.assert_close(network(z), expected)
 
 

@@ -240,7 +240,10 @@ SCALE = r"`scale` = \(minimum, maximum\) with 0.0 < minimum <= maximum < inf"
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"action": "shear"}, r"`action` to be one of \('translation', 'rotation', 'scale'\), but got 'shear'"),
+        (
+            {"action": "shear"},
+            r"`action` to be one of \('translation', 'rotation', 'scale', 'dihedral', 'hue'\), but got 'shear'",
+        ),
         ({"action": ["rotation", "shear"]}, "`action` to be one of .*, but got 'shear'"),
         ({"action": ["scale", "scale"]}, r"each `action` once, but got \('scale', 'scale'\)"),
         ({"num_views": 0}, "`num_views` to be an integer >= 1, but got 0"),

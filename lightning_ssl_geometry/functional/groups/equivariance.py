@@ -5,7 +5,9 @@ transformations :math:`T_g` of images if it has operators :math:`\Gamma_g` on fe
 :math:`f(T_g x) = \Gamma_g f(x)`. Feature maps are (N, C, |G|, H, W), with |G| = S R for S scales and R orientations.
 Scale s and orientation r have the index s R + r. :math:`\Gamma_g` acts on them as follows:
 
-- A quarter turn turns the maps, and shifts them circularly by R / 4 along the orientations.
+- A rotation by k times 360 / n degrees turns the maps, and shifts them circularly by k R / n along the orientations.
+- An element of D_n, which mirrors the image before the rotation, does the same to the maps and moves the orientations.
+- A rotation of the hue by k n-ths of a turn shifts the maps by k R / n along the orientations.
 - A translation by k times the stride shifts the maps by k positions.
 - A change of scale by s_i / s_j resizes the maps of scale j about their centre. They become the maps of scale i.
 
@@ -37,13 +39,19 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from lightning_ssl_geometry.checks import at_least, embeddings, floating, one_of, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, floating, integer, one_of, shaped
 from lightning_ssl_geometry.deprecation import old_names
-from lightning_ssl_geometry.functional.groups.action import quarter_turn, rescale, translate
+from lightning_ssl_geometry.functional.groups.action import rescale, translate
+from lightning_ssl_geometry.functional.groups.orientation import (
+    Orientation,
+    number_of_orientations,
+    orient,
+    relative_orientations,
+)
 from lightning_ssl_geometry.introspection import OUTPUT, layer_outputs
 from lightning_ssl_geometry.precision import in_float64
 
-Transformation = Literal["rotation", "translation", "scale"]
+Transformation = Literal["rotation", "translation", "scale", "dihedral", "hue"]
 Element = int | float | tuple[int, int]
 __getattr__ = old_names(__name__, {"check_equivariance": "EquivarianceSettings"})
 
@@ -72,6 +80,7 @@ class EquivarianceOptions(TypedDict, total=False):
     layers: Sequence[str] | None
     margin: int
     circular: bool
+    turns: int
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,10 @@ class EquivarianceSettings:
     """Settings of :func:`equivariance_error`.
 
     Attributes:
-        group: "rotation" for 1, 2 and 3 quarter turns, "translation" for shifts by the stride down, up, right and left,
-            or "scale" for the factors `scales[i] / scales[j]` with i < j, in the order (0, 1), (0, 2), ..., (1, 2).
+        group: "rotation" for the rotations by k times 360 / `turns` degrees, k >= 1 (by default 1, 2 and 3 quarter
+            turns), "dihedral" for these and those of the mirror image, "hue" for rotations of the colours,
+            "translation" for shifts by the stride down, up, right and left, or "scale" for the factors `scales[i] /
+            scales[j]` with i < j, in the order (0, 1), (0, 2), ..., (1, 2).
         group_shape: (S, R), the numbers of scales and orientations. None: the network's attribute `group_shape`. A
             network without this attribute has only scales if `group` is "scale", and otherwise only orientations.
         scales: S >= 2 ascending numbers. None: the network's attribute `scales`. Without a group axis, any will do.
@@ -91,6 +102,7 @@ class EquivarianceSettings:
         layers: Dotted names of the submodules whose outputs are compared. None: the network's output.
         margin: Width of the strip at each border that is not compared, in pixels of the image.
         circular: Whether translations are circular. This fits networks with circular padding whose stride divides H.
+        turns: n >= 2 of C_n or D_n, for "rotation", "dihedral" and "hue".
         fill: Value of pixels that enter at the border in translations and scalings: one number, or one per channel.
 
     Raises:
@@ -105,13 +117,15 @@ class EquivarianceSettings:
     margin: int = 0
     circular: bool = False
     fill: Tensor | float = 0.0
+    turns: int = 4
 
     def __post_init__(self) -> None:
         shape, layers, stride = self.group_shape, self.layers, self.stride
         one_of(get_args(Transformation), group=self.group)
+        integer(2, turns=self.turns)
         if shape is not None and (len(shape) != 2 or min(shape) < 1):
             raise ValueError(f"Expected `group_shape` (S, R) of positive integers, but got {tuple(shape)}.")
-        _check_group(self.group, shape, self.scales)
+        self.check_group(shape)
         if layers is not None and (not layers or isinstance(layers, str) or len(set(layers)) < len(layers)):
             raise ValueError(
                 f"Expected `layers` to be different names of submodules, at least one, but got {layers!r}."
@@ -132,7 +146,38 @@ class EquivarianceSettings:
     def elements(self, shift: int = 1) -> tuple[Element, ...]:
         """List the elements of the group; translations are by `shift` pixels."""
         scales = self.scales if self.group == "scale" and self.scales else ()
-        return group_elements(self.group, shift, [small / large for small, large in itertools.combinations(scales, 2)])
+        factors = [small / large for small, large in itertools.combinations(scales, 2)]
+        return group_elements(self.group, shift, factors, turns=self.turns)
+
+    @property
+    def orientation(self) -> Orientation | None:
+        """The group of orientations, if `group` is one."""
+        return self.group if self.group in get_args(Orientation) else None  # type: ignore[return-value]
+
+    def moved(self, x: Tensor, element: Element) -> Tensor:
+        """Transform images by an element of the group."""
+        return transformed(x, self.group, element, circular=self.circular, fill=self.fill, turns=self.turns)
+
+    def check_group(self, shape: Sequence[int] | None) -> None:
+        """Raise a ValueError if (S, R) or the scales do not fit the group."""
+        if self.orientation and shape is not None and shape[1] != 1:
+            least = number_of_orientations(self.orientation, self.turns)
+            fits = shape[1] == least if self.group == "dihedral" else shape[1] % self.turns == 0
+            if not fits:
+                wanted = f"{least}" if self.group == "dihedral" else f"a multiple of {self.turns}"
+                why = ", for quarter turns" if (self.group, self.turns) == ("rotation", 4) else ""
+                raise ValueError(
+                    f"Expected 1 orientation or {wanted}{why}, but got {shape[1]}. If they are not orientations, say "
+                    "so by `group_shape`."
+                )
+        if self.group != "scale" or self.scales is None:
+            return
+        scales = self.scales
+        ascending = all(a < b for a, b in itertools.pairwise(scales))
+        if len(scales) < 2 or not ascending or not (scales[0] > 0 and scales[-1] < math.inf):
+            raise ValueError(f"Expected `scales` > 0, at least 2, ascending, but got {tuple(scales)}.")
+        if shape is not None and shape[0] not in (1, len(scales)):
+            raise ValueError(f"Expected `scales` with S = {shape[0]} values, but got {tuple(scales)}.")
 
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
         """Return the two sums of :func:`equivariance_error` for the images x, with the same ValueErrors."""
@@ -145,7 +190,7 @@ class EquivarianceSettings:
         floating(x=x)
         if not len(x):
             raise ValueError("Expected `x` with at least one image, but got none.")
-        if self.group == "rotation" and x.shape[-2] != x.shape[-1]:
+        if self.group in ("rotation", "dihedral") and x.shape[-2] != x.shape[-1]:
             raise ValueError(f"Expected square images for quarter turns, but got {x.shape[-2]} x {x.shape[-1]} pixels.")
         for module in network.modules():
             if module.training and isinstance(module, _BatchNorm | _DropoutNd):
@@ -182,14 +227,15 @@ def equivariance_error(
     If the output has no group axis, or a group axis of length 1, Gamma_g only moves or resizes the maps. If the output
     is (N, D), or its maps have one pixel, Gamma_g is the identity. The error then measures invariance.
 
-    Cost: 1 + E forward passes. E is 3 for rotations, 4 for translations and S (S - 1) / 2 for S scales.
+    Cost: 1 + E forward passes. E is n - 1 for n rotations of the plane or of the hue, 2 n - 1 with mirror images, 4 for
+    translations and S (S - 1) / 2 for S scales.
 
     Args:
         network: f, in eval mode, maps images to (N, C, |G|, H', W') for |G| group elements, (N, C, H', W') or (N, D).
         x: (N, C_in, H, W), floating point; square for rotations. In float64, equivariance gives an error <= 1e-25.
-        group: "rotation", "translation" or "scale".
-        fill: Value of pixels that enter at the border in translations and scalings: one number, or (C_in,).
-        **options: `group_shape`, `scales`, `stride`, `layers`, `margin` and `circular` of
+        group: "rotation", "dihedral", "hue", "translation" or "scale".
+        fill: Value of pixels that enter at the border: one number, or (C_in,).
+        **options: `group_shape`, `scales`, `stride`, `layers`, `margin`, `circular` and `turns` of
             :class:`~lightning_ssl_geometry.functional.groups.equivariance.EquivarianceSettings`.
 
     Returns:
@@ -250,29 +296,38 @@ def invariance_error(h: Tensor, h_moved: Tensor) -> Tensor:
     return (h_moved - h).square().sum(1).mean() / (2 * h.var(0).sum())
 
 
-def group_elements(group: Transformation, shift: int = 1, factors: Sequence[float] = ()) -> tuple[Element, ...]:
-    """List the elements of a group.
+def group_elements(
+    group: Transformation, shift: int = 1, factors: Sequence[float] = (), turns: int = 4
+) -> tuple[Element, ...]:
+    """List the elements of a group, without the identity.
 
-    These are 1, 2 and 3 quarter turns, four shifts (rows, columns) by `shift` pixels, or the scale `factors`.
+    These are the indices 1, 2, ... of orientations, four shifts (rows, columns) by `shift` pixels, or the scale
+    `factors`.
 
     >>> group_elements("translation", 4)
     ((4, 0), (-4, 0), (0, 4), (0, -4))
     """
-    if group == "rotation":
-        return (1, 2, 3)
+    if group in get_args(Orientation):
+        return tuple(range(1, number_of_orientations(group, turns)))  # type: ignore[arg-type]
     return tuple(factors) if group == "scale" else ((shift, 0), (-shift, 0), (0, shift), (0, -shift))
 
 
 def transformed(
-    x: Tensor, group: Transformation, element: Element, circular: bool = False, fill: Tensor | float = 0.0
+    x: Tensor,
+    group: Transformation,
+    element: Element,
+    circular: bool = False,
+    fill: Tensor | float = 0.0,
+    turns: int = 4,
 ) -> Tensor:
     """Transform all images or feature maps x (N, C, ..., H, W) by one element of a group.
 
-    `element` is a number of quarter turns, a shift (rows, columns), or a factor of :func:`rescale`. `circular` and
+    `element` is the index of an orientation, a shift (rows, columns), or a factor of :func:`rescale`. `circular` and
     `fill` are those of :func:`~lightning_ssl_geometry.functional.translate`.
     """
-    if group == "rotation":
-        return quarter_turn(x, element)  # type: ignore[arg-type]
+    if group in get_args(Orientation):
+        x4 = x if x.ndim == 4 else x.flatten(1, -3)
+        return orient(x4, element, turns, group=group, fill=fill).view(x.shape)  # type: ignore[arg-type]
     if group == "translation":
         return translate(x, torch.tensor(element, dtype=torch.int64), fill, circular=circular)
     return rescale(x, element, fill)  # type: ignore[arg-type]
@@ -301,7 +356,7 @@ class _Comparison:
         shift = math.lcm(*strides)
         rows = []
         for place, element in enumerate(settings.elements(shift)):
-            moved = run(transformed(x, settings.group, element, circular=settings.circular, fill=settings.fill))
+            moved = run(settings.moved(x, element))
             rows += [self._compared(place, maps, moved[maps.name], shift=shift) for maps in layers]
         difference, reference = torch.stack(rows).view(-1, len(names), 2).permute(2, 1, 0)  # (L, E)
         return EquivarianceSums(names, difference, reference)
@@ -311,7 +366,7 @@ class _Comparison:
         if z.ndim not in (2, 4, 5):
             wanted = "(N, C, |G|, H, W), (N, C, H, W) or (N, D)"
             raise ValueError(f"Expected `{name}` of shape {wanted}, but got {tuple(z.shape)}.")
-        if group == "rotation" and z.ndim > 2 and z.shape[-2] != z.shape[-1]:
+        if group in ("rotation", "dihedral") and z.ndim > 2 and z.shape[-2] != z.shape[-1]:
             raise ValueError(f"Expected square maps in `{name}` for quarter turns, but got {tuple(z.shape)}.")
         if z.ndim < 5 or z.shape[2] == 1:
             return z.reshape(len(z), z.shape[1], 1, 1, *(z.shape[-2:] if z.ndim > 2 else (1, 1)))
@@ -319,7 +374,7 @@ class _Comparison:
         s, r = self.shape or ((order, 1) if group == "scale" else (1, order))
         if s * r != order:
             raise ValueError(f"Expected `{name}` with S R = {s} * {r} group elements, but got {order}.")
-        _check_group(group, (s, r), self.settings.scales)
+        self.settings.check_group((s, r))
         return z.unflatten(2, (s, r))  # (N, C, S, R, H, W)
 
     def _compared(self, place: int, maps: _Maps, output: Tensor, shift: int) -> Tensor:
@@ -330,12 +385,17 @@ class _Comparison:
         if group == "scale" and z.shape[2] > 1:
             i, j = settings.pairs[place]
             z, found = z[:, :, j], found[:, :, i]
-        if group == "rotation":
-            z = z.roll((place + 1) * z.shape[3] // 4, 3)
+        if settings.orientation and z.shape[3] > 1:
+            turns = z.shape[3] // 2 if group == "dihedral" else z.shape[3]
+            finer = turns // settings.turns  # elements of the network's group to one of `turns`
+            row = relative_orientations(settings.orientation, turns)[(place + 1) * finer]
+            z = z[:, :, :, row.to(z.device)]
         kept = torch.ones(1, 1, *z.shape[-2:], dtype=torch.float64)
-        if maps.z.shape[-2:] != (1, 1):  # maps of one pixel do not move
-            z = transformed(z, group, element, circular=settings.circular)
-            kept = transformed(kept, group, element, circular=settings.circular)
+        if maps.z.shape[-2:] != (1, 1) and group != "hue":  # maps of one pixel do not move
+            z, kept = (
+                transformed(each, group, element, circular=settings.circular, turns=settings.turns)
+                for each in (z, kept)
+            )
             kept = _eroded(kept, math.ceil(settings.margin / maps.stride))
         places = (kept[0, 0] > 1 - 1e-6).to(z.device)  # only positions without content from outside
         if not places.any():
@@ -368,18 +428,3 @@ class _Comparison:
 
 def _eroded(kept: Tensor, margin: int) -> Tensor:
     return -F.max_pool2d(-F.pad(kept, (margin,) * 4), 2 * margin + 1, 1)  # positions outside of the map count as 0
-
-
-def _check_group(group: str, shape: Sequence[int] | None, scales: Sequence[float] | None) -> None:
-    if group == "rotation" and shape is not None and shape[1] != 1 and shape[1] % 4:
-        raise ValueError(
-            f"Expected 1 orientation or a multiple of 4, for quarter turns, but got {shape[1]}. If they are not "
-            "orientations, say so by `group_shape`."
-        )
-    if group != "scale" or scales is None:
-        return
-    ascending = all(a < b for a, b in itertools.pairwise(scales))
-    if len(scales) < 2 or not ascending or not (scales[0] > 0 and scales[-1] < math.inf):
-        raise ValueError(f"Expected `scales` > 0, at least 2, ascending, but got {tuple(scales)}.")
-    if shape is not None and shape[0] not in (1, len(scales)):
-        raise ValueError(f"Expected `scales` with S = {shape[0]} values, but got {tuple(scales)}.")

@@ -8,8 +8,10 @@ The fibers of a base space, concatenated, are a *fiber bundle* z(g_0). The group
 
 The fiber bundles of two moved base spaces are a positive pair (Eq. 3), in place of two transformed images (Eq. 2).
 
-A group here is a product of axes: scales, orientations, rows and columns. The orientations are cyclic. Along other axes
-a base space cannot be moved beyond the border, since there is no padding (Appendix B).
+A group here is a product of axes: scales, orientations, rows and columns. The orientations are rotations ("rotation")
+or rotations of the hue ("hue"), which are cyclic, or rotations and mirror images ("dihedral"), which do not commute:
+there, a base space is one element. Along other axes a base space cannot be moved beyond the border, since there is no
+padding (Appendix B).
 """
 
 __all__ = ["FiberGroup", "base_spaces", "feature_map", "fiber_bundle", "nearby_bases", "topographic_distance"]
@@ -24,7 +26,8 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import inside
 
-Axis = Literal["scale", "rotation", "translation"]
+Axis = Literal["scale", "rotation", "dihedral", "hue", "translation"]
+_OF_ORIENTATIONS = ("rotation", "dihedral", "hue")
 _PAIRS = 1 << 22  # of base spaces that are compared at once
 
 
@@ -51,10 +54,10 @@ def feature_map(
     Args:
         z: (N, C, S R, H, W) for S scales and R orientations, or (N, C, H, W) without a group axis. Scale s and
             orientation r have the index s R + r.
-        group: One or several of "scale", "rotation" and "translation", in any order. Without "translation", the maps
-            are averaged over rows and columns (Appendix B of Keller et al. 2022).
-        group_shape: (S, R); needed if `group` has both "scale" and "rotation". None: the group axis has only
-            orientations if `group` has "rotation", and otherwise only scales.
+        group: "scale", "translation", one of "rotation", "dihedral" and "hue", or several of these, in any order.
+            Without "translation", the maps are averaged over rows and columns (Appendix B of Keller et al. 2022).
+        group_shape: (S, R); needed if `group` has both scales and orientations. None: the group axis has only
+            orientations if `group` has them, and otherwise only scales.
         circular: Whether rows and columns are cyclic, as they are for a network with circular padding.
 
     Returns:
@@ -74,14 +77,15 @@ def feature_map(
         raise ValueError(f"Expected `z` with a group axis, of shape (N, C, |G|, H, W), but got {tuple(z.shape)}.")
     scales, rotations = _group_shape(names, group_shape, z.shape[2])
     shape, z = tuple(z.shape), z.unflatten(2, (scales, rotations))  # (N, C, S, R, H, W)
-    lengths = {"scale": scales, "rotation": rotations, "row": z.shape[4], "column": z.shape[5]}
-    chosen = [axis for name in names for axis in (("row", "column") if name == "translation" else (name,))]
+    lengths = {"scale": scales, "orientation": rotations, "row": z.shape[4], "column": z.shape[5]}
+    axes = {"scale": ("scale",), "translation": ("row", "column")} | dict.fromkeys(_OF_ORIENTATIONS, ("orientation",))
+    chosen = [axis for name in names for axis in axes[name]]
     for name in names:
-        if name != "translation" and lengths[name] == 1:
+        if name != "translation" and lengths[axes[name][0]] == 1:
             raise ValueError(f"Expected `z` with a group axis of more than one {name}, but got {shape}.")
     averaged = [2 + place for place, axis in enumerate(lengths) if axis not in chosen]
     z = z.mean(averaged) if averaged else z
-    closes = {"scale": False, "rotation": True, "row": circular, "column": circular}
+    closes = {"scale": False, "orientation": True, "row": circular, "column": circular}
     return z.flatten(2), FiberGroup(tuple(lengths[a] for a in chosen), tuple(closes[a] for a in chosen))
 
 
@@ -90,6 +94,8 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
     names = (group,) if isinstance(group, str) else tuple(group)
     if not names or len(set(names)) < len(names) or not set(names) <= set(get_args(Axis)):
         raise ValueError(f"Expected `group` to be one or several of {get_args(Axis)}, but got {group!r}.")
+    if len(turned := [name for name in names if name in _OF_ORIENTATIONS]) > 1:
+        raise ValueError(f"Expected `group` with one of {_OF_ORIENTATIONS}, which share an axis, but got {turned}.")
     return tuple(name for name in get_args(Axis) if name in names)
 
 
@@ -168,6 +174,7 @@ def nearby_bases(
     Raises:
         ValueError: If no base space is near another one, or if one has none near it.
     """
+    inside("[0, inf)", min_distance=min_distance)
     first, most = bases[:, 0], math.inf if max_distance is None else max_distance
     orders, counts, pairs = [], [], False
     for rows in first.split(max(1, _PAIRS // len(first))):
@@ -177,11 +184,11 @@ def nearby_bases(
         counts.append(within.sum(1))
         order = within.int().argsort(dim=1, descending=True, stable=True)
         orders.append(order[:, : max(1, int(counts[-1].max()))].clone())
-    if not pairs:
+    count, widest = torch.cat(counts), max(order.shape[1] for order in orders)
+    if not pairs and (min_distance <= 0 or (max_distance is not None and max_distance < 1)):
         raise ValueError(
             f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
         )
-    count, widest = torch.cat(counts), max(order.shape[1] for order in orders)
     if not count.all():
         limits = f"from {min_distance} to {max_distance}"
         raise ValueError(
@@ -213,9 +220,10 @@ def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
 
 def _group_shape(names: tuple[Axis, ...], given: tuple[int, int] | None, order: int) -> tuple[int, int]:
     if given is None:
-        if "scale" in names and "rotation" in names:
+        oriented = not set(names).isdisjoint(_OF_ORIENTATIONS)
+        if "scale" in names and oriented:
             raise ValueError(f"Expected `group_shape` (scales, orientations) for {names}, but got None.")
-        return (1, order) if "rotation" in names else (order, 1)
+        return (1, order) if oriented else (order, 1)
     if given[0] * given[1] != order:
         raise ValueError(f"Expected `group_shape` with a product of {order}, the group axis of `z`, but got {given}.")
     return given

@@ -62,12 +62,13 @@ def one_parameter_action(
     floating(image=image)
     shaped("N,", {"N": len(image)}, strength=strength)
     finite(strength=strength)
-    positive(std=float(torch.as_tensor(std).min()))
+    scale, offset = _per_channel("std", std, image), _per_channel("mean", mean, image)
+    positive(std=float(scale.min()))
     with torch.autocast(image.device.type, enabled=False):
         x = image.to(torch.promote_types(image.dtype, torch.float32))
         strength = strength.to(x)
         if group in _OF_COLORS:
-            scale, offset = _per_channel("std", std, x), _per_channel("mean", mean, x)
+            scale, offset = scale.to(x), offset.to(x)
             moved = (_recolored(x * scale + offset, strength, group) - offset) / scale
         elif group == "rotation":
             moved = rotate(x, strength)
@@ -105,7 +106,7 @@ def _hue_turned(x: Tensor, angle: Tensor) -> Tensor:
 
 def _moved(x: Tensor, strength: Tensor, zooms: bool) -> Tensor:
     one, zero = torch.ones_like(strength), torch.zeros_like(strength)
-    scale = (-strength).exp() if zooms else one
+    scale = (-strength).exp().clamp(max=1e6) if zooms else one  # no pixel is left of an image that small
     shift = zero if zooms else -2 * strength / x.shape[3]  # affine_grid measures x in half widths
     theta = torch.stack([scale, zero, shift, zero, scale, zero], -1).view(-1, 2, 3)
     grid = affine_grid(theta, list(x.shape), align_corners=False)
@@ -113,7 +114,8 @@ def _moved(x: Tensor, strength: Tensor, zooms: bool) -> Tensor:
 
 
 def _per_channel(name: str, value: float | Sequence[float], x: Tensor) -> Tensor:
-    found = torch.as_tensor(value, dtype=torch.float64).to(x)
+    found = torch.as_tensor(value, dtype=torch.float64).to(x.device)
+    finite(**{name: found})
     if found.ndim > 1 or found.numel() not in (1, x.shape[1]):
         raise ValueError(f"Expected `{name}` with 1 or {x.shape[1]} numbers, as `image` has channels, but got {value}.")
     return found.reshape(-1, 1, 1)

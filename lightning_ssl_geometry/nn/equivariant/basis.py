@@ -7,7 +7,8 @@ order n. The filter with orders n and m, both below the effective size, is
     \exp(-\frac{x^2 + y^2}{2 \sigma^2})
 
 A filter is sampled at whole pixels. Its width grows with the scale. It is divided by its norm at the smallest scale.
-Orientations are quarter turns of the basis (Keller et al., Homomorphic Self-Supervised Learning, App. B).
+Orientations are rotations of these functions about the middle of the filter, and mirror images of them before that.
+Those by quarter turns are exact (Keller et al., Homomorphic Self-Supervised Learning, App. B, has four).
 """
 
 __all__ = ["hermite_gaussian_basis", "hermite_lines", "supports"]
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.special import hermite_polynomial_he
 
-from lightning_ssl_geometry.checks import inside, one_of
+from lightning_ssl_geometry.checks import inside, integer
 
 
 def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
@@ -35,7 +36,12 @@ def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
 
 
 def hermite_gaussian_basis(
-    kernel_size: int, effective_size: int, scales: Sequence[float] = (1.0,), rotations: int = 1
+    kernel_size: int,
+    effective_size: int,
+    scales: Sequence[float] = (1.0,),
+    rotations: int = 1,
+    *,
+    mirrored: bool = False,
 ) -> list[Tensor]:
     """Sample Hermite polynomials times a Gaussian, the basis of Sosnovik et al. 2020, at each scale and orientation.
 
@@ -43,11 +49,14 @@ def hermite_gaussian_basis(
         kernel_size: Width of the filters at the largest scale in pixels, odd.
         effective_size: e. Each axis has polynomials of orders 0 to e - 1, so there are e^2 functions.
         scales: S standard deviations of the Gaussian in pixels, ascending, the first >= 1.
-        rotations: R, 1 or 4. 4: quarter turns, counter-clockwise as an image is displayed.
+        rotations: n >= 1 rotations by multiples of 360 / n degrees, counter-clockwise as an image is displayed. If n is
+            not 1, 2 or 4, the corners of a turned filter are cut off: leave room around it, three times the largest
+            scale or more on each side.
+        mirrored: Whether the rotations of the mirror image (left and right) follow those of the function itself.
 
     Returns:
-        For each scale a float64 tensor (R, e^2, k, k), where k is the width of the filters at this scale. The function
-        with index m e + n has order n along the vertical axis and m along the horizontal axis.
+        For each scale a float64 tensor (R, e^2, k, k), where R is n or 2 n, and k is the width of the filters at this
+        scale. The function with index m e + n has order n along the vertical axis and m along the horizontal axis.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -65,12 +74,19 @@ def hermite_gaussian_basis(
             f"Expected `kernel_size` >= {enough} for `effective_size` > 1, but got {kernel_size}, which leaves 1 "
             f"pixel at the smallest of `scales` = {tuple(scales)}."
         )
-    one_of((1, 4), rotations=rotations)
-    planes = [
-        torch.einsum("nx,my->mnxy", line, line).flatten(0, 1)
-        for line in hermite_lines(kernel_size, effective_size, scales)
+    integer(1, rotations=rotations)
+    sizes = supports(kernel_size, scales)
+    norms = _lines(_axis(sizes[0]), effective_size, scales[0]).norm(dim=1)  # at the smallest scale
+    return [
+        torch.stack(
+            [
+                _plane(size, effective_size, scale, turn=(r, rotations), flip=flip, norms=norms)
+                for flip in ((False, True) if mirrored else (False,))
+                for r in range(rotations)
+            ]
+        )
+        for size, scale in zip(sizes, scales, strict=True)
     ]
-    return [torch.stack([psi.rot90(r, (-2, -1)) for r in range(rotations)]) for psi in planes]
 
 
 def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
@@ -78,7 +94,8 @@ def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]
 
     e is `effective_size`, and k is the width of the filters in pixels.
     """
-    sampled = [_lines(k, effective_size, scale) for k, scale in zip(supports(kernel_size, scales), scales, strict=True)]
+    widths = zip(supports(kernel_size, scales), scales, strict=True)
+    sampled = [_lines(_axis(k), effective_size, scale) for k, scale in widths]
     return [lines / sampled[0].norm(dim=1, keepdim=True) for lines in sampled]
 
 
@@ -95,7 +112,24 @@ def check_scales(scales: Sequence[float]) -> None:
         )
 
 
-def _lines(size: int, effective_size: int, scale: float) -> Tensor:
-    x = torch.arange(size, dtype=torch.float64) - size // 2
+def _axis(size: int) -> Tensor:
+    return torch.arange(size, dtype=torch.float64) - size // 2
+
+
+def _lines(x: Tensor, effective_size: int, scale: float) -> Tensor:
+    """Sample l_n at positions x of any shape, (e, *shape)."""
     gauss = torch.exp(-(x**2) / (2 * scale**2)) / scale
     return torch.stack([gauss * hermite_polynomial_he(x / scale, n) for n in range(effective_size)])
+
+
+def _plane(size: int, effective_size: int, scale: float, *, turn: tuple[int, int], flip: bool, norms: Tensor) -> Tensor:
+    """Sample the functions (e^2, k, k), turned by `turn` = (k, n) times 360 / n degrees."""
+    quarters = 4 * turn[0] // turn[1]
+    rest = 2 * math.pi * (turn[0] / turn[1] - quarters / 4)  # the quarter turns themselves permute the samples
+    down, right = torch.meshgrid(_axis(size), _axis(size), indexing="ij")
+    rows = down * math.cos(rest) + right * math.sin(rest)  # the point that is turned to this pixel
+    columns = right * math.cos(rest) - down * math.sin(rest)
+    vertical, horizontal = (
+        _lines(at, effective_size, scale) / norms[:, None, None] for at in (rows, -columns if flip else columns)
+    )
+    return torch.einsum("nxy,mxy->mnxy", vertical, horizontal).flatten(0, 1).rot90(quarters, (-2, -1))

@@ -1,36 +1,68 @@
 """The groups of equivariant backbones besides translation, and the image sizes with exact equivariance."""
 
-__all__ = ["PAPER_SCALES", "BackboneGroup", "check_exact_size", "elements"]
+__all__ = ["PAPER_SCALES", "BackboneGroup", "GroupElements", "check_exact_size", "elements"]
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
-from lightning_ssl_geometry.checks import one_of
+from lightning_ssl_geometry.checks import integer, one_of
+from lightning_ssl_geometry.functional.groups.orientation import Orientation, number_of_orientations
 from lightning_ssl_geometry.nn.equivariant.basis import check_scales
 
-BackboneGroup = Literal["translation", "rotation", "scale", "scale-rotation"]
+BackboneGroup = Literal["translation", "rotation", "scale", "scale-rotation", "dihedral", "hue"]
 PAPER_SCALES = (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)
+_TURNS: dict[str, int] = {"rotation": 4, "scale-rotation": 4, "dihedral": 4, "hue": 3}  # by default
 
 
-def elements(group: BackboneGroup, scales: Sequence[float] | None = None) -> tuple[tuple[float, ...], int]:
-    """Return the scales and the number of orientations of a group.
+class GroupElements(NamedTuple):
+    """The scales of a group, and its orientations: the rotations of the plane or of the hue, maybe with mirror images.
+
+    Attributes:
+        scales: S scales, ascending.
+        rotations: n of C_n or D_n.
+        orientation: "rotation", "dihedral" or "hue".
+    """
+
+    scales: tuple[float, ...]
+    rotations: int
+    orientation: Orientation
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(S, R), the numbers of scales and orientations."""
+        return len(self.scales), number_of_orientations(self.orientation, self.rotations)
+
+
+def elements(
+    group: BackboneGroup, scales: Sequence[float] | None = None, rotations: int | None = None
+) -> GroupElements:
+    """Return the scales and the orientations of a group.
 
     Args:
-        group: "translation": one scale, one orientation. "rotation": one scale, four orientations. "scale": all scales,
-            one orientation. "scale-rotation": all scales, four orientations.
+        group: "translation": one scale, one orientation. "rotation": one scale, and rotations. "scale": all scales, one
+            orientation. "scale-rotation": all scales, and rotations. "dihedral": one scale, rotations and mirror
+            images. "hue": one scale, and rotations of the hue.
         scales: Ascending, the first >= 1. Only for groups with scales. None: the six scales of Keller et al., Appendix
             B.
+        rotations: The number of rotations, >= 2, for groups that have them. None: 4, and 3 for "hue".
 
     Raises:
-        ValueError: If `group` is unknown, if `scales` is out of range, or if a group without scales is given `scales`.
+        ValueError: If `group` is unknown, if an argument is out of range, or if a group without scales or rotations is
+            given some.
     """
     one_of(get_args(BackboneGroup), group=group)
     if "scale" not in group and scales is not None:
         raise ValueError(f"Expected no `scales` for `group` = {group!r}, but got {tuple(scales)}.")
+    if rotations is not None:
+        if group not in _TURNS:
+            raise ValueError(f"Expected no `rotations` for `group` = {group!r}, but got {rotations}.")
+        integer(2, rotations=rotations)
     chosen = PAPER_SCALES if scales is None else tuple(scales)
     check_scales(chosen)
-    return chosen if "scale" in group else (1.0,), 4 if "rotation" in group else 1
+    turns = rotations or _TURNS.get(group, 1)
+    orientation: Orientation = "dihedral" if group == "dihedral" else "hue" if group == "hue" else "rotation"
+    return GroupElements(chosen if "scale" in group else (1.0,), turns, orientation)
 
 
 def check_exact_size(height: int, width: int, stride: int) -> None:

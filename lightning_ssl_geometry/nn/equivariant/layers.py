@@ -1,14 +1,15 @@
-r"""Convolutions that are equivariant to scale, quarter turns and their product, on feature maps z (N, C, |G|, H, W).
+r"""Convolutions that are equivariant to scale, orientations and their product, on feature maps z (N, C, |G|, H, W).
 
-The group has S scales and R orientations. Its element g = (s, r) has the scale s and the orientation r. Its index on
-the group axis is s R + r. The filter from channel i to channel o is
+The group has S scales and R orientations: rotations, rotations with mirror images, or rotations of the hue. Its element
+g = (s, r) has the scale s and the orientation r. Its index on the group axis is s R + r. The filter from channel i to
+channel o is
 
 .. math:: \psi_{oi}^{(s, r)} = \sum_f w_{oi,f} \, \psi_f^{(s, r)}
 
 with the fixed functions :math:`\psi_f` of :mod:`lightning_ssl_geometry.nn.equivariant.basis`. A layer is the group
 convolution of Keller et al., Homomorphic Self-Supervised Learning, Eq. 4: :math:`z(g) = \sum_h y(h) \psi(g^{-1} h)`. A
-quarter turn of the input exactly turns the maps and moves them by one orientation. A smaller input moves the maps to
-smaller scales, with an error because the basis is sampled.
+quarter turn of the input exactly turns the maps and moves them by a quarter of the orientations; a mirror image and a
+rotation of the hue are exact, too. A rotation by another angle and a smaller input act up to the sampling of the basis.
 """
 
 __all__ = ["FilterBank", "FilterSettings", "GroupBatchNorm", "GroupConv2d", "LiftingConv2d", "PointwiseConv2d"]
@@ -25,8 +26,14 @@ from torch.nn import functional as F
 
 from lightning_ssl_geometry.checks import at_least, integer, one_of
 from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.functional.groups.orientation import (
+    Orientation,
+    hue_matrices,
+    number_of_orientations,
+    relative_orientations,
+)
 from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, hermite_lines, supports
-from lightning_ssl_geometry.nn.equivariant.separable import line_matrices, pays, separable_conv2d, turn
+from lightning_ssl_geometry.nn.equivariant.separable import line_matrices, mirror, pays, separable_conv2d, turn
 
 PaddingMode = Literal["zeros", "circular"]
 
@@ -36,6 +43,7 @@ class FilterSettings(TypedDict, total=False):
 
     scales: Sequence[float]
     rotations: int
+    orientation: Orientation
     stride: int
     padding: int | None
     padding_mode: PaddingMode
@@ -52,7 +60,9 @@ class FilterBank:
         kernel_size: Width in pixels of the filters at the largest scale, odd.
         effective_size: e. A filter has e^2 weights for each input channel and group element.
         scales: S scales, ascending, the first >= 1.
-        rotations: R, the number of orientations: 1 or 4.
+        rotations: n, the number of rotations by multiples of 360 / n degrees, or of rotations of the hue.
+        orientation: "rotation" for n orientations, "dihedral" for 2 n of them, which are these rotations of each filter
+            and then of its mirror image, or "hue" for n, which turn colours and leave the plane as it is.
         stride: Stride of the convolution.
         padding: Padding in pixels at the largest scale. Smaller filters have less padding. None: `kernel_size // 2`.
         padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of the stride.
@@ -68,6 +78,7 @@ class FilterBank:
     effective_size: int
     scales: Sequence[float] = (1.0,)
     rotations: int = 1
+    orientation: Orientation = "rotation"
     stride: int = 1
     padding: int | None = None
     padding_mode: PaddingMode = "zeros"
@@ -76,8 +87,23 @@ class FilterBank:
     def __post_init__(self) -> None:
         integer(1, in_channels=self.in_channels, out_channels=self.out_channels, stride=self.stride)
         one_of(get_args(PaddingMode), padding_mode=self.padding_mode)
+        one_of(get_args(Orientation), orientation=self.orientation)
+        integer(1, rotations=self.rotations)
         if self.padding is not None:
             at_least(0, padding=self.padding)
+
+    @property
+    def orientations(self) -> int:
+        """R, the number of orientations."""
+        return number_of_orientations(self.orientation, self.rotations)
+
+    def basis(self) -> list[Tensor]:
+        """The basis functions at each scale, (R, e^2, k, k)."""
+        turning, mirrored = self.rotations if self.orientation != "hue" else 1, self.orientation == "dihedral"
+        found = hermite_gaussian_basis(
+            self.kernel_size, self.effective_size, self.scales, rotations=turning, mirrored=mirrored
+        )
+        return [functions.expand(self.orientations, -1, -1, -1) for functions in found]
 
     @property
     def border(self) -> int:
@@ -92,10 +118,10 @@ class _SteerableConv2d(nn.Module):
         super().__init__()
         self.in_channels, self.out_channels = bank.in_channels, bank.out_channels
         self.kernel_size, self.effective_size = bank.kernel_size, bank.effective_size
-        self.scales, self.rotations = tuple(bank.scales), bank.rotations
+        self.scales, self.rotations, self.orientation = tuple(bank.scales), bank.rotations, bank.orientation
+        self.orientations = bank.orientations
         self.stride, self.padding, self.padding_mode = bank.stride, bank.border, bank.padding_mode
-        basis = hermite_gaussian_basis(self.kernel_size, self.effective_size, self.scales, rotations=self.rotations)
-        for s, functions in enumerate(basis):
+        for s, functions in enumerate(bank.basis()):
             self.register_buffer(f"basis_{s}", functions.to(torch.get_default_dtype()), persistent=False)
         self.supports = supports(self.kernel_size, self.scales)
         # Three axes: torch treats a parameter of five axes as a 3D filter, which has no `torch.channels_last`.
@@ -113,7 +139,16 @@ class _SteerableConv2d(nn.Module):
         """Return the filters, one tensor for each convolution in the layer."""
 
     def extra_repr(self) -> str:
-        names = ("kernel_size", "effective_size", "scales", "rotations", "stride", "padding", "padding_mode")
+        names = (
+            "kernel_size",
+            "effective_size",
+            "scales",
+            "rotations",
+            "orientation",
+            "stride",
+            "padding",
+            "padding_mode",
+        )
         settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{self.in_channels}, {self.out_channels}, {settings}"
 
@@ -142,7 +177,8 @@ class LiftingConv2d(_SteerableConv2d):
         out_channels: C_out.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
         effective_size: e. A filter has e^2 weights for each input channel.
-        **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
+        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode` and `bias` of
+            :class:`FilterBank`.
 
     Raises:
         ValueError: If an argument is out of range. A call raises it if the input has a wrong shape.
@@ -159,14 +195,27 @@ class LiftingConv2d(_SteerableConv2d):
     ) -> None:
         sizes = {"kernel_size": kernel_size, "effective_size": effective_size}
         super().__init__(FilterBank(in_channels=in_channels, out_channels=out_channels, **sizes, **other), reach=1)
+        if self.orientation == "hue":
+            if in_channels != 3:
+                raise ValueError(f"Expected `in_channels` = 3 for `orientation` = 'hue', but got {in_channels}.")
+            # z_r(x) is the convolution of the colours turned back, M^-r x, whose filter is that of x times M^-r.
+            back = hue_matrices(self.rotations).transpose(1, 2)
+            self.register_buffer("turned_colors", back.to(torch.get_default_dtype()), persistent=False)
+
+    turned_colors: Tensor
 
     def filters(self) -> list[Tensor]:
         """Return the filters of each group element, (C_out, C_in, k, k). The width k depends on the scale."""
         return [
-            (self.weight @ psi.flatten(1)).unflatten(-1, psi.shape[1:])
+            (self._colored(r) @ psi.flatten(1)).unflatten(-1, psi.shape[1:])
             for s in range(len(self.scales))
-            for psi in self._basis(s)
+            for r, psi in enumerate(self._basis(s))
         ]
+
+    def _colored(self, r: int) -> Tensor:
+        if self.orientation != "hue":
+            return self.weight
+        return torch.einsum("ocf,cd->odf", self.weight, self.turned_colors[r].to(self.weight.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim != 4 or x.shape[1] != self.in_channels:
@@ -190,8 +239,10 @@ class GroupConv2d(_SteerableConv2d):
         effective_size: e. A filter has e^2 weights for each channel and group element of its input.
         scale_size: Number of scales in a filter's input, from its own scale upwards. Scales above the largest are
             zeros.
-        rotation_size: Number of orientations in a filter's input: 1 (its own) or R = `rotations` (all).
-        **other: `scales`, `rotations`, `stride`, `padding`, `padding_mode` and `bias` of :class:`FilterBank`.
+        rotation_size: Number of orientations in a filter's input: 1 (its own) or R (all): `rotations`, or twice as many
+            for "dihedral".
+        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode` and `bias` of
+            :class:`FilterBank`.
 
     Raises:
         ValueError: If an argument is out of range. A call raises it if the input has a wrong shape.
@@ -213,11 +264,13 @@ class GroupConv2d(_SteerableConv2d):
         bank = FilterBank(in_channels=in_channels, out_channels=out_channels, **sizes, **other)
         if not 1 <= scale_size <= len(bank.scales):
             raise ValueError(f"Expected `scale_size` from 1 to {len(bank.scales)}, the scales, but got {scale_size}.")
-        if rotation_size not in (1, bank.rotations):
+        if rotation_size not in (1, bank.orientations):
             wanted = f"1 or `rotations` = {bank.rotations}"
+            wanted = wanted if bank.orientation != "dihedral" else f"1 or 2 `rotations` = {bank.orientations}"
             raise ValueError(f"Expected `rotation_size` to be {wanted}, but got {rotation_size}.")
         super().__init__(bank, reach=scale_size * rotation_size)
         self.scale_size, self.rotation_size = scale_size, rotation_size
+        self.relative = relative_orientations(self.orientation, self.rotations).tolist()  # g^-1 h, for rows g
         for s, lines in enumerate(hermite_lines(kernel_size, effective_size, self.scales)):
             self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
@@ -230,7 +283,7 @@ class GroupConv2d(_SteerableConv2d):
         return [filters for s in range(len(self.scales)) for filters in self._filters_at(s)]
 
     def forward(self, z: Tensor) -> Tensor:
-        order = len(self.scales) * self.rotations
+        order = len(self.scales) * self.orientations
         if z.ndim != 5 or z.shape[1:3] != (self.in_channels, order):
             wanted = f"(N, {self.in_channels}, {order}, H, W)"
             raise ValueError(f"Expected `z` of shape {wanted}, but got {tuple(z.shape)}.")
@@ -243,8 +296,11 @@ class GroupConv2d(_SteerableConv2d):
         out_size = [(length + 2 * self.padding - self.kernel_size) // self.stride + 1 for length in size]
         channels = images[0].shape[1], self.rotation_size * self.out_channels
         on_processor = self.weight.device.type == "cpu"  # the rule is measured on no other device
-        if on_processor and pays(
-            *channels, self.effective_size, support=self.supports[s], size=size, out_size=out_size
+        turns_lines = self.orientation == "hue" or 4 % self.rotations == 0  # others have no separable filters
+        if (
+            on_processor
+            and turns_lines
+            and pays(*channels, self.effective_size, support=self.supports[s], size=size, out_size=out_size)
         ):
             return self._separable(s, images, size, out_size=out_size)
         return [self._convolve(x, filters) for x, filters in zip(images, self._filters_at(s), strict=True)]
@@ -256,9 +312,15 @@ class GroupConv2d(_SteerableConv2d):
         matrices = {
             at: line_matrices(lines, *at, stride=self.stride, padding=padding, circular=circular) for at in axes
         }  # one if square
-        weights = self._join([turn(weight, r) for r, weight in enumerate(self._weights_at(s))])
+        weights = self._join([self._turned(weight, r) for r, weight in enumerate(self._weights_at(s))])
         pairs = zip(images, weights, strict=True)
         return [separable_conv2d(x, weight, *(matrices[at] for at in axes)) for x, weight in pairs]
+
+    def _turned(self, weight: Tensor, r: int) -> Tensor:
+        if self.orientation == "hue":
+            return weight
+        flip, k = divmod(r, self.rotations)
+        return turn(mirror(weight) if flip else weight, 4 // self.rotations * k)
 
     def _filters_at(self, s: int) -> list[Tensor]:
         pairs = zip(self._weights_at(s), self._basis(s), strict=True)
@@ -268,7 +330,11 @@ class GroupConv2d(_SteerableConv2d):
         # For each orientation (C_out, C, e^2), where C is input channels times group elements.
         weight = self.weight.unflatten(-1, (self.scale_size, self.rotation_size, self.effective_size**2))
         weight = weight[:, :, : len(self.scales) - s]  # only scales from s up
-        return [weight.roll(r, 3).permute(0, 2, 3, 1, 4).flatten(1, 3) for r in range(self.rotations)]
+        if self.rotation_size > 1:
+            weights = [weight[:, :, :, row] for row in self.relative]  # the weights of the input's orientations h
+        else:
+            weights = [weight] * self.orientations
+        return [each.permute(0, 2, 3, 1, 4).flatten(1, 3) for each in weights]
 
     def _join(self, weights: list[Tensor]) -> list[Tensor]:
         return weights if self.rotation_size == 1 else [torch.cat(weights)]
@@ -276,13 +342,13 @@ class GroupConv2d(_SteerableConv2d):
     def _own_orientation_inputs(self, z: Tensor) -> list[list[Tensor]]:
         # For each scale and orientation, the maps at this and the next larger scales as channels.
         slices = _slices(z).split(len(z))
-        reached = [slices[k :: self.rotations][: self.scale_size] for k in range(len(slices))]
+        reached = [slices[k :: self.orientations][: self.scale_size] for k in range(len(slices))]
         images = [seen[0] if len(seen) == 1 else torch.cat(seen, dim=1) for seen in reached]
-        return [images[k : k + self.rotations] for k in range(0, len(images), self.rotations)]
+        return [images[k : k + self.orientations] for k in range(0, len(images), self.orientations)]
 
     def _all_orientations_inputs(self, z: Tensor) -> list[list[Tensor]]:
         # For each scale, the maps of all orientations at this and the next larger scales as channels.
-        z = z.permute(0, 3, 4, 2, 1).unflatten(3, (len(self.scales), self.rotations))  # (N, H, W, S, R, C_in)
+        z = z.permute(0, 3, 4, 2, 1).unflatten(3, (len(self.scales), self.orientations))  # (N, H, W, S, R, C_in)
         windows = [z[:, :, :, s : s + self.scale_size] for s in range(len(self.scales))]
         return [[window.flatten(3).permute(0, 3, 1, 2)] for window in windows]
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import one_of, shaped
 from lightning_ssl_geometry.nn.equivariant.groups import BackboneGroup, elements
-from lightning_ssl_geometry.nn.equivariant.layers import GroupConv2d
+from lightning_ssl_geometry.nn.equivariant.layers import FilterSettings, GroupConv2d
 
 
 class GroupPool(nn.Module):
@@ -39,7 +39,9 @@ class GroupPool(nn.Module):
 
 
 class GroupClassifier(nn.Module):
-    """Maximum over the group, batch norm, ReLU, mean over space, linear layer, as in Keller et al. 2022 for CIFAR-10.
+    """Maximum over the group, batch norm, ReLU, mean over space, batch norm, linear layer.
+
+    Keller et al. 2022 use it for CIFAR-10 (Appendix B).
 
     Args:
         channels: C.
@@ -48,13 +50,13 @@ class GroupClassifier(nn.Module):
 
     def __init__(self, channels: int, num_classes: int) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm2d(channels)
+        self.norm, self.last_norm = nn.BatchNorm2d(channels), nn.BatchNorm1d(channels)
         self.linear = nn.Linear(channels, num_classes)
 
     def forward(self, z: Tensor) -> Tensor:
         """Map (N, C, |G|, H, W) to logits (N, classes)."""
         shaped("N, C, |G|, H, W", z=z)
-        return self.linear(self.norm(z.amax(2)).relu().mean((-2, -1)))
+        return self.linear(self.last_norm(self.norm(z.amax(2)).relu().mean((-2, -1))))
 
 
 class GroupConvClassifier(nn.Module):
@@ -68,16 +70,22 @@ class GroupConvClassifier(nn.Module):
         num_classes: Number of classes.
         group: The group of the backbone.
         scales: The scales of the backbone.
+        rotations: The number of rotations of the backbone.
     """
 
     def __init__(
-        self, channels: int, num_classes: int, group: BackboneGroup = "scale", scales: Sequence[float] | None = None
+        self,
+        channels: int,
+        num_classes: int,
+        group: BackboneGroup = "scale",
+        scales: Sequence[float] | None = None,
+        *,
+        rotations: int | None = None,
     ) -> None:
         super().__init__()
-        chosen, rotations = elements(group, scales)
-        self.conv = GroupConv2d(
-            channels, channels, kernel_size=7, effective_size=3, scales=chosen, rotations=rotations, stride=2, padding=0
-        )
+        chosen, turns, orientation = elements(group, scales, rotations)
+        filters = FilterSettings(scales=chosen, rotations=turns, orientation=orientation, stride=2, padding=0)
+        self.conv = GroupConv2d(channels, channels, kernel_size=7, effective_size=3, **filters)
         self.linear = nn.Linear(channels, num_classes)
 
     def forward(self, z: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ are below e. For each pixel and pair of channels, an ordinary convolution of wid
 method e^2.
 """
 
-__all__ = ["line_matrices", "pays", "separable_conv2d", "turn"]
+__all__ = ["line_matrices", "mirror", "pays", "separable_conv2d", "turn"]
 
 import torch
 from torch import Tensor
@@ -86,6 +86,13 @@ def turn(weight: Tensor, times: int) -> Tensor:
     for _ in range(times):
         weight = weight.transpose(-1, -2) * sign.to(weight.dtype)
     return weight.flatten(-2)
+
+
+def mirror(weight: Tensor) -> Tensor:
+    """Mirror filters with coefficients (..., e^2), left and right: l_n(x) l_m(y) becomes (-1)^m l_n(x) l_m(y)."""
+    e = round(weight.shape[-1] ** 0.5)
+    sign = (-1.0) ** torch.arange(e, device=weight.device, dtype=weight.dtype)
+    return weight * sign.repeat_interleave(e)
 
 
 def _multiplications(
