@@ -27,7 +27,7 @@ import torch
 
 from lightning_ssl_geometry.functional.groups.rotation import rotation_rank
 from lightning_ssl_geometry.functional.spectrum import singular_values_rank
-from lightning_ssl_geometry.plots import Caption, Curve, curves
+from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
 
 HERE = Path(__file__).parent
@@ -46,9 +46,12 @@ FIGURES = {
     "4": ("spectrum_h_image",),
     "5": ("hardest_negative_histogram", "hardest_negative_distance"),
     "6": ("label_agreement",),
-    "7": ("unexplained_variance",),
     "9": ("spectrum_h",),
+    "eq_8": ("projection_alignment",),
+    "prop_4_1": ("projector_gain", "projector_gain_spectrum"),
 }
+COLORS = {"small": "blue", "moderate": "orange", "large": "green"}
+ACTIONS = ("brightness", "contrast", "hue", "saturation", "translation", "zoom", "rotation")
 LATER = {"pools": after_training.pools, "alone": after_training.alone, "regions": after_training.regions}
 ONE_BY_ONE = {  # large ones, in the order of Table 2
     "flip": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0", "grayscale=0.0"],
@@ -194,21 +197,53 @@ def figure_10(seeds: int = 5):
     return curves([line], xlabel="largest angle, degrees", ylabel="directions", floor=0.0, caption=caption)
 
 
+def figure_7(groups: dict[str, list[Path]]):
+    """The share of dh that W leaves out, and that a random W leaves out of its own dh, over training."""
+    lines = []
+    kinds: tuple[tuple[str, str, Dash], ...] = (("", "", "solid"), ("_random", "random W", "dotted"))
+    for group, runs in groups.items():
+        for key, label, dash in kinds:
+            series = [read_run(path).scalars[f"probe/unexplained_variance_full{key}"] for path in runs]
+            epoch, values = np.arange(float(len(series[0].value))), np.stack([each.value for each in series])
+            spread = values.std(0, ddof=1) if len(values) > 1 else None
+            lines.append(Curve(label or group, epoch, values.mean(0), COLORS[group], dash=dash, spread=spread))
+    notes = ("Dotted: a random W with the same singular values. Mean and standard deviation over seeds.",)
+    caption = Caption(title="Variance of dh that W does not explain", notes=notes)
+    return curves(lines, xlabel="epochs of training", ylabel="share", floor=0.0, caption=caption)
+
+
+def generators(rows: list[Row]):
+    """Prop. 4.3: the gain of W on each group of transformations, beside that between samples."""
+    chart = []
+    for strength in dict.fromkeys(row.group for row in rows):
+        dots_of = []
+        for name in (*ACTIONS, "between_samples"):
+            found = [r.last for r in rows if (r.group, r.name) == (strength, f"probe/policy_gain_{name}")]
+            if not np.isfinite(found).all() or not found:
+                continue  # digits have no hue
+            said = {"rotation": "rotation (in no policy)", "between_samples": "between samples"}.get(name, name)
+            color = "muted" if name == "between_samples" else COLORS[strength]
+            std = float(np.std(found, ddof=1)) if len(found) > 1 else np.nan
+            dots_of.append(Dot(said, float(np.mean(found)), std, f"{np.mean(found):.2f}", color))
+        chart.append((strength, dots_of))
+    caption = Caption(title="Gain of W after training", notes=("Mean and standard deviation over seeds.",))
+    return dots(chart, xlabel="gain, isotropic = 1", caption=caption)
+
+
 def rank_against_accuracy(rows: list[Row], rank: str, xlabel: str, *, every_seed: bool = False):
     """Draw a point for each group, or for each run: a rank, and the accuracy of linear evaluation on test images."""
-    known = {"small": "blue", "moderate": "orange", "large": "green"}
     found = []
     for group in dict.fromkeys(row.group for row in rows):
         ranks, accuracies = (
             [row.last for row in rows if (row.group, row.name) == (group, name)] for name in (rank, "accuracy/trained")
         )
         name, _, strength = group.rpartition(", ")
-        color = known.get(strength, "blue")
-        label = name.removeprefix("MLP ") if strength in known and name else group
+        color = COLORS.get(strength, "blue")
+        label = name.removeprefix("MLP ") if strength in COLORS and name else group
         pairs = zip(ranks, accuracies, strict=True) if every_seed else [(np.mean(ranks), np.mean(accuracies))]
         for number, (x, y) in enumerate(pairs):
             found.append(Point("" if number else label, float(x), 100 * float(y), color))
-    colors = [(color, name) for name, color in known.items() if any(f", {name}" in row.group for row in rows)]
+    colors = [(color, name) for name, color in COLORS.items() if any(f", {name}" in row.group for row in rows)]
     title = "Linear evaluation of h against the projector's rank"
     notes = ["A point for each run."] if every_seed else []
     caption = Caption(title=title, notes=notes)
@@ -226,6 +261,7 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     if options.grid in ("strengths", "long"):
         drawn = comparison_figures(groups)
         named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
+        named |= {"figure_7_unexplained_variance": figure_7(groups), "figure_prop_4_3_generators": generators(rows)}
         if options.grid == "strengths":
             named["figure_10_rotations"] = figure_10()
         rank, label = "probe/projector_rank", "rank of W (90% of the sum of squares)"
