@@ -114,7 +114,7 @@ def _moved(x: Tensor, strength: Tensor, zooms: bool) -> Tensor:
 
 
 def _per_channel(name: str, value: float | Sequence[float], x: Tensor) -> Tensor:
-    found = torch.as_tensor(value, dtype=torch.float64).to(x.device)
+    found = torch.as_tensor(value, dtype=torch.float64)
     finite(**{name: found})
     if found.ndim > 1 or found.numel() not in (1, x.shape[1]):
         raise ValueError(f"Expected `{name}` with 1 or {x.shape[1]} numbers, as `image` has channels, but got {value}.")

@@ -71,28 +71,35 @@ def orient(
     [[[[1.0, 3.0], [2.0, 4.0]]]]
     """
     count = number_of_orientations(group, turns)
-    index = torch.as_tensor(element, device=x.device)
+    index = torch.as_tensor(element).to(x.device)
     if index.dtype != torch.int64 or index.shape not in ((), x.shape[:1]):
         expected = f"an integer or torch.int64 of shape ({len(x)},)"
         raise ValueError(f"Expected `element` to be {expected}, but got {tuple(index.shape)}, {index.dtype}.")
     if isinstance(element, int) and not 0 <= element < count:
         raise ValueError(f"Expected `element` from 0 to {count - 1}, but got {element}.")
-    turn, flip = index % turns, index // turns
+    each = index.expand(len(x))
+    turn, flip = each % turns, each // turns
     if group == "hue":
-        return one_parameter_action(x, (turn.double() / turns).expand(len(x)), "hue")
+        return one_parameter_action(x, _parts(turns, x)[turn], "hue")
     if group == "dihedral":
         x = torch.where(flip.view(-1, 1, 1, 1) == 1, x.flip(-1), x)
     if isinstance(element, int) and 4 * (element % turns) % turns == 0:
         return quarter_turn(x, 4 * (element % turns) // turns)
     if 4 % turns == 0:
-        return quarter_turn(x, (4 // turns * turn).expand(len(x)))
+        return quarter_turn(x, 4 // turns * turn)
     value = fill.to(x)[:, None, None] if isinstance(fill, Tensor) and fill.ndim else fill
-    turned = rotate(x - value, (360 * turn.double() / turns).expand(len(x))) + value
+    turned = rotate(x - value, 360 * _parts(turns, x)[turn]) + value
     exact = 4 * turn % turns == 0  # permuted, not interpolated, so that equal elements do the same in any batch
     if x.shape[-1] == x.shape[-2] and bool(exact.any()):
-        quarters = quarter_turn(x, torch.where(exact, 4 * turn // turns, 0).expand(len(x)))
+        quarters = quarter_turn(x, torch.where(exact, 4 * turn // turns, 0))
         turned = torch.where(exact.view(-1, 1, 1, 1), quarters, turned)
     return turned
+
+
+def _parts(turns: int, like: Tensor) -> Tensor:
+    """Return k / n of a turn for k from 0 to n - 1, at the precision of `like`, but at least in float32."""
+    parts = torch.arange(turns, dtype=torch.float64) / turns
+    return parts.to(torch.promote_types(like.dtype, torch.float32)).to(like.device)
 
 
 def hue_matrices(turns: int) -> Tensor:
