@@ -77,7 +77,7 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     make(script("geometry_of_contrastive_learning"), "--size", "smoke", "--seeds", "0", "--output", str(tmp_path))
     output = tmp_path / "strengths"
     figures = {path.name.split("_")[1] for path in output.glob("figure_*.png")}
-    assert figures == {"1", "3", "4", "5", "6", "7", "9", "10"}
+    assert figures == {"1", "3", "4", "5", "6", "7", "9", "10", "eq", "prop"}
     assert "L <= L_upper at 9 of 9 readouts" in capsys.readouterr().out
     assert (output / "comparison.html").stat().st_size > 10_000
     found = pd.read_csv(output / "results.csv").set_index(["group", "seed", "name"])["last"]

@@ -241,7 +241,7 @@ def fit_projector(projector: nn.Module, draws: Sequence[Tensor], steps: int, see
     for _ in range(steps):
         rows = torch.randperm(count, generator=generator)[: min(BATCH, count)]
         h = draws[int(torch.randint(len(draws), (), generator=generator))][:, rows].clone()  # not of inference mode
-        z1, z2 = projector(h)
+        z1, z2 = projector(h.flatten(0, 1)).unflatten(0, (2, -1))  # batch norm sees one batch
         optimizer.zero_grad()
         info_nce(z1, z2, 1 / BETA, "COSENTINO", symmetric=True).backward()
         optimizer.step()
