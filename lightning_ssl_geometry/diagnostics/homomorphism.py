@@ -2,6 +2,7 @@
 
 __all__ = ["LossGap"]
 
+import math
 from functools import partial
 from typing import ClassVar, get_args
 
@@ -9,12 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from lightning_ssl_geometry.checks import integer, one_of, positive
+from lightning_ssl_geometry.checks import at_least, integer, one_of, positive
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
 from lightning_ssl_geometry.functional.groups.action import rescale, translate
 from lightning_ssl_geometry.functional.groups.equivariance import Transformation
-from lightning_ssl_geometry.functional.groups.fibers import FiberGroup, feature_map, fiber_bundle
+from lightning_ssl_geometry.functional.groups.fibers import (
+    FiberGroup,
+    Pooling,
+    check_pooling,
+    feature_map,
+    fiber_bundle,
+)
 from lightning_ssl_geometry.functional.groups.orientation import number_of_orientations, orient, relative_orientations
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
 from lightning_ssl_geometry.papers import KELLER
@@ -34,9 +41,9 @@ class LossGap(SampledRows):
     compares the features of both images at one position of their feature maps. H-SSL (homomorphic, Eq. 3) transforms no
     image. It compares the features at two positions of one feature map, which correspond to the two group elements. If
     the network is equivariant, both losses are equal (Section 3). Translations are multiples of the stride, at most a
-    fifth of the feature map; positions that the padding reaches are not equivariant. Scales are relative to the
-    smallest scale of the group; a smaller image has its features on fewer pixels, so the means over the map that are
-    compared also differ by the area and by the background.
+    fifth of the feature map. Positions that the padding reaches are not equivariant: a `margin` leaves them out. Scales
+    are relative to the smallest scale of the group. A smaller image has its features on fewer pixels. So the means over
+    the whole map, which are compared for `pooling` = "mean", also differ by the area and by the background.
 
     Results: `a_ssl` and `h_ssl` are the losses. `difference` is A-SSL minus H-SSL. `similarity` in [-1, 1] is the mean
     cosine between the embeddings of A-SSL and H-SSL for the same group element. An update costs 3 forward passes in
@@ -51,6 +58,9 @@ class LossGap(SampledRows):
         seed: Determines which samples are kept, and the group elements.
         fill: Normalised value of the background. Pixels that enter the image at the border get it.
         turns: The number of rotations of the plane or of the hue, >= 2. It divides the number that the network has.
+        margin: Width in pixels of the strip at each border whose positions are not compared, for "translation".
+        pooling: How maps are averaged over rows and columns, for "scale": "mean", "area" or "window" (see
+            :func:`~lightning_ssl_geometry.functional.groups.fibers.feature_map`). Use that of the method.
     """
 
     section = "equivariance"
@@ -106,13 +116,20 @@ class LossGap(SampledRows):
         fill: float = 0.0,
         *,
         turns: int = 4,
+        margin: int = 0,
+        pooling: Pooling = "mean",
     ) -> None:
         super().__init__(("augmented", "homomorphic"), contrast_size, seed)
         one_of(get_args(Transformation), group=group)
+        check_pooling(pooling, (group,))
         positive(temperature=temperature)
+        at_least(0, margin=margin)
+        if margin and group != "translation":
+            raise ValueError(f"Expected no `margin` for `group` = {group!r}, but got {margin}.")
         self.group, self.scales, self.stride = group, scales, stride
         integer(2, turns=turns)
         self.temperature, self.fill, self.turns = temperature, fill, turns
+        self.margin, self.pooling = margin, pooling
 
     def update(
         self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor | None = None
@@ -140,7 +157,9 @@ class LossGap(SampledRows):
         return info_nce(z[:, 0], z[:, 1], self.temperature, positive_in_denominator=False, joint=True)
 
     def _maps(self, feature_extractor: nn.Module, image: Tensor) -> tuple[Tensor, FiberGroup]:
-        return feature_map(feature_extractor(image), self.group, getattr(feature_extractor, "group_shape", None))
+        shape = getattr(feature_extractor, "group_shape", None)
+        scales = self.scales or getattr(feature_extractor, "scales", None)
+        return feature_map(feature_extractor(image), self.group, shape, pooling=self.pooling, scales=scales)
 
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
@@ -164,11 +183,18 @@ class LossGap(SampledRows):
             factors = [(scales[0] / scales.to(image.device)[place]).to(image.dtype) for place in moved]
             return torch.zeros_like(moved[0]), moved, [rescale(image, f, fill=self.fill) for f in factors]
         rows, columns = group.shape
+        stride = self._stride(network)
+        border = math.ceil(self.margin / stride)
         reach = torch.tensor([max(1, rows // 5), max(1, columns // 5)], device=image.device)
-        size = torch.tensor([rows, columns], device=image.device)
+        inner = torch.tensor([rows, columns], device=image.device) - 2 * (reach + border)
+        if bool((inner < 1).any()):
+            raise ValueError(
+                f"Expected `margin` that leaves positions to compare on maps of {rows} x {columns}, {stride} pixels "
+                f"apart, but got {self.margin}."
+            )
         steps = [(u[:, 2 * view : 2 * view + 2] * (2 * reach + 1)).long() - reach for view in range(2)]
-        base = reach + (u[:, 4:6] * (size - 2 * reach)).long()
-        moves = [step * self._stride(network) for step in steps]
+        base = reach + border + (u[:, 4:6] * inner).long()
+        moves = [step * stride for step in steps]
         return (
             base[:, 0] * columns + base[:, 1],
             [(base - step)[:, 0] * columns + (base - step)[:, 1] for step in steps],

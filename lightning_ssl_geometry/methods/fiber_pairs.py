@@ -17,8 +17,10 @@ from lightning_ssl_geometry.checks import at_least, inside, one_of
 from lightning_ssl_geometry.functional.groups.fibers import (
     Axis,
     FiberGroup,
+    Pooling,
     base_spaces,
     check_group,
+    check_pooling,
     feature_map,
     fiber_bundle,
     nearby_bases,
@@ -72,6 +74,8 @@ class FiberPairs:
         min_distance: Smallest such distance, >= 0. At 0, a base space may be a pair with itself.
         wrap_distance: Whether the distance along a cyclic axis is measured in the shorter direction.
         circular: Whether rows and columns are cyclic axes.
+        pooling: How maps are averaged over rows and columns: "mean", "area" or "window", see
+            :func:`~lightning_ssl_geometry.functional.groups.fibers.feature_map`.
     """
 
     def __init__(
@@ -84,8 +88,10 @@ class FiberPairs:
         min_distance: float = 0.0,
         wrap_distance: bool = False,
         circular: bool = False,
+        pooling: Pooling = "mean",
     ) -> None:
         self.group = check_group(group)
+        check_pooling(pooling, self.group)
         one_of(get_args(Mode), mode=mode)
         at_least(1, base_size=base_size)
         if base_size > 1 and "translation" in self.group and len(self.group) > 1:
@@ -115,7 +121,7 @@ class FiberPairs:
             raise ValueError(f"Expected `min_distance` <= `max_distance` = {max_distance}, but got {min_distance}.")
         self.mode, self.base_size = mode, base_size
         self.max_distance, self.min_distance = max_distance, min_distance
-        self.wrap_distance, self.circular = wrap_distance, circular
+        self.wrap_distance, self.circular, self.pooling = wrap_distance, circular, pooling
         self._bases: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
 
     @property
@@ -130,7 +136,13 @@ class FiberPairs:
             raise ValueError(f"Expected {wanted}, but got {len(views)}.")
         return views[: self.num_views]
 
-    def __call__(self, features: Tensor, uniform: Tensor, shape: tuple[int, int] | None) -> Tensor:
+    def __call__(
+        self,
+        features: Tensor,
+        uniform: Tensor,
+        shape: tuple[int, int] | None,
+        scales: Sequence[float] | None = None,
+    ) -> Tensor:
         """Return the fiber bundles of positive pairs, (2, N, b C).
 
         For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others.
@@ -139,6 +151,7 @@ class FiberPairs:
             features: (V N, C, |G|, H, W) or (V N, C, H, W), feature maps of V = `num_views` views, one after the other.
             uniform: (N, 2), random numbers in [0, 1) that choose the base spaces of each sample.
             shape: (S, R), the numbers of scales and orientations on the group axis. None if there is no group axis.
+            scales: The S scales. Needed for other `pooling` than "mean".
 
         Raises:
             ValueError: If the features do not fit the group, or no pair is within `max_distance`.
@@ -153,7 +166,9 @@ class FiberPairs:
                 "Expected `group_shape` (scales, orientations) for a `backbone` without that attribute, whose group "
                 f"axis has length {features.shape[2]}, but got None."
             )
-        maps, group = feature_map(features, self.group, shape, circular=self.circular)
+        maps, group = feature_map(
+            features, self.group, shape, circular=self.circular, pooling=self.pooling, scales=scales
+        )
         bases, *near = self._base_spaces(group, maps.device)
         view = maps.unflatten(0, (self.num_views, -1))  # (V, N, C, |G|)
         first, second = (uniform * len(bases)).long().unbind(1)

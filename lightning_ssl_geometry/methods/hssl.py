@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.deprecation import by_position
-from lightning_ssl_geometry.functional.groups.fibers import Axis
+from lightning_ssl_geometry.functional.groups.fibers import Axis, Pooling
 from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.methods.base import SSLModule, SSLSettings
 from lightning_ssl_geometry.methods.classification import classification
@@ -74,6 +74,9 @@ class HSSLModule(SSLModule):
         seed: Seed of the base spaces.
         min_distance: Smallest squared distance between the two base spaces of a positive pair, >= 0. At 0, as in the
             paper, the second base space may equal the first, and the pair is then two equal vectors. At 1, it may not.
+        pooling: How maps are averaged over rows and columns, if `group` has scales and no translation: "mean", "area"
+            or "window" (see :func:`~lightning_ssl_geometry.functional.groups.fibers.feature_map`). The paper uses
+            "mean", which does not commute with changes of scale. The others need the backbone's attribute `scales`.
         **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
@@ -102,6 +105,7 @@ class HSSLModule(SSLModule):
         seed: int = 0,
         *,
         min_distance: float = 0.0,
+        pooling: Pooling = "mean",
         **settings: Unpack[SSLSettings],
     ) -> None:
         pairs = FiberPairs(
@@ -112,6 +116,7 @@ class HSSLModule(SSLModule):
             min_distance=min_distance,
             wrap_distance=wrap_distance,
             circular=circular,
+            pooling=pooling,
         )
         inside("[0, 1]", hybrid_weight=hybrid_weight)
         super().__init__(backbone, _head(backbone, base_size) if projector is None else projector, **settings)
@@ -161,7 +166,8 @@ class HSSLModule(SSLModule):
         the backbone's output for all views, one after the other. If the batch has no `index`, `torch.rand` is used.
         """
         uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
-        return self.pairs(features, uniform, self.group_shape or getattr(self.backbone, "group_shape", None))
+        shape = self.group_shape or getattr(self.backbone, "group_shape", None)
+        return self.pairs(features, uniform, shape, getattr(self.backbone, "scales", None))
 
 
 def _head(backbone: nn.Module, base_size: int) -> nn.Module:

@@ -59,6 +59,22 @@ def test_no_gap_for_translations_inside_of_the_image():
     assert found["similarity"] == pytest.approx(1, abs=1e-6)
 
 
+def test_a_margin_leaves_out_the_positions_that_the_padding_reaches():
+    """Images whose content goes to the border: the padding reaches one position of a convolution of width 3."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 32, 3, stride=2, padding=1), nn.Tanh()).double()
+    x, fill = images(side=41, content=41), 0.5
+    settings = {"stride": 2, "fill": fill, "contrast_size": 40}
+    assert gap(net, "translation", x, **settings)["similarity"] < 1 - 1e-4
+    inside = gap(net, "translation", x, **settings, margin=2)
+    assert inside["similarity"] == pytest.approx(1, abs=1e-6)
+    assert abs(inside["difference"]) < 1e-5
+    with pytest.raises(ValueError, match="Expected `margin` that leaves positions .* of 21 x 21, 2 pixels apart, but"):
+        gap(net, "translation", x, **settings, margin=14)
+    with pytest.raises(ValueError, match="Expected no `margin` for `group` = 'rotation', but got 3"):
+        LossGap("rotation", margin=3)
+
+
 def test_a_small_gap_for_scales_and_a_large_one_without_structure():
     """The gaps of three heads are added; for each head the gap of the plain network is 3 to 20 times as large."""
     blobs = nn.functional.avg_pool2d(images(side=33, content=11), 5, 1, 2)

@@ -61,6 +61,65 @@ def test_a_feature_map_without_the_axis_is_refused(arguments, message):
         feature_map(*arguments)
 
 
+SCALES = (1.0, 1.4, 2.0)
+
+
+def scaled_maps(background, size=129):
+    """Maps (1, 1, 3, size, size) of an image, and of the image made smaller by 1.4 and by 2, at the smallest scale.
+
+    The map at scale s is a function F_s of the place. Gamma says that the smaller image has F_s(s p) at the place p.
+    """
+    axis = (torch.arange(size, dtype=torch.float64) - (size - 1) / 2) / (size / 2)
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+
+    def function(s, y, x):
+        bump = torch.exp(-((y - 0.1) ** 2 + 2 * (x + 0.05) ** 2) * (3 + s) * 8)
+        return background + (1 + s) * bump * (1 + torch.sin(4 * s * x))
+
+    of_image = torch.stack([function(s, y, x) for s in SCALES])[None, None]
+    smaller = [torch.stack([function(s, s * y, s * x)] * 3)[None, None] for s in SCALES]
+    return of_image, smaller
+
+
+@pytest.mark.parametrize(("pooling", "background"), [("area", 0.0), ("window", 0.0), ("window", 2.0)])
+def test_two_means_over_the_map_commute_with_changes_of_scale(pooling, background):
+    of_image, smaller = scaled_maps(background)
+    whole, group = feature_map(of_image, "scale", pooling=pooling, scales=SCALES)
+    assert group == SCALE._replace(shape=(3,))
+    first = [feature_map(x, "scale", pooling=pooling, scales=SCALES)[0][0, 0, 0] for x in smaller]
+    torch.testing.assert_close(torch.stack(first), whole[0, 0], rtol=2e-3, atol=0)
+
+
+def test_the_mean_over_the_whole_map_does_not():
+    of_image, smaller = scaled_maps(0.0)
+    whole, _ = feature_map(of_image, "scale")
+    first = torch.stack([feature_map(x, "scale")[0][0, 0, 0] for x in smaller])
+    torch.testing.assert_close(whole[0, 0] / first, torch.tensor(SCALES).double() ** 2, rtol=2e-3, atol=0)
+
+
+def test_a_window_is_the_mean_of_the_pixels_in_it_and_of_shares_of_those_at_its_edge():
+    x = z(1, 1, 2, 4, 6)
+    found, _ = feature_map(x, "scale", pooling="window", scales=(1.0, 2.0))
+    inner = (x[..., 1:3, 2:4].sum((-2, -1)) + x[..., 1:3, 1].sum(-1) / 2 + x[..., 1:3, 4].sum(-1) / 2) / (2 * 3)
+    torch.testing.assert_close(found[..., 0], inner[..., 0])
+    torch.testing.assert_close(found[..., 1], x[:, :, 1].mean((-2, -1)))
+
+
+@pytest.mark.parametrize(
+    ("group", "pooling", "scales", "message"),
+    [
+        ("rotation", "area", (1.0,), "Expected `pooling` = 'mean' for a group without scales or with translations"),
+        (["scale", "translation"], "window", SCALES, "Expected `pooling` = 'mean' for a group without scales or with"),
+        ("scale", "sum", SCALES, "Expected `pooling` to be one of .'mean', 'area', 'window'., but got 'sum'"),
+        ("scale", "area", None, "Expected 3 `scales` for `pooling` = 'area', but got None"),
+        ("scale", "area", (1.0, 2.0), r"Expected 3 `scales` for `pooling` = 'area', but got \(1.0, 2.0\)"),
+    ],
+)
+def test_a_mean_that_does_not_fit_the_group_is_refused(group, pooling, scales, message):
+    with pytest.raises(ValueError, match=message):
+        feature_map(z(1, 2, 3, 5, 5), group, pooling=pooling, scales=scales)
+
+
 def test_groups_have_an_order_of_their_own():
     assert check_group(["translation", "scale"]) == ("scale", "translation")
 

@@ -41,6 +41,26 @@ def test_the_basis_is_its_definition(kernel_size, effective_size, scales, rotati
     )
 
 
+def test_type_b_has_orders_up_to_4_at_ever_narrower_widths():
+    """25 functions: 15 at sigma, then 10 of the same orders at sigma / 1.2."""
+    scales = (0.9, 1.8)
+    pairs = [(n, m) for m in range(5) for n in range(5) if n + m <= 4]
+    found = hermite_gaussian_basis(9, 5, scales, basis_type="B")
+    y, x = np.meshgrid(*[np.arange(-4.0, 5.0)] * 2, indexing="ij")
+    expected = []
+    for scale in scales:
+        of_scale = []
+        for k in range(25):
+            (n, m), sigma = pairs[k % 15], scale / 1.2 ** (k // 15)
+            he = eval_hermitenorm(n, y / sigma) * eval_hermitenorm(m, x / sigma)
+            of_scale.append(torch.from_numpy(he * np.exp(-(y**2 + x**2) / (2 * sigma**2)) / sigma**2))
+        expected.append(torch.stack(of_scale))
+    cut = [expected[0][:, 2:-2, 2:-2], expected[1]]  # supports (5, 9)
+    norms = cut[0].norm(dim=(1, 2), keepdim=True)
+    for psi, wanted in zip(found, cut, strict=True):
+        assert_close(psi[0], wanted / norms, rtol=1e-10, atol=1e-13)
+
+
 def test_supports_are_odd_and_grow_to_the_kernel():
     assert supports(11, SCALES) == (7, 7, 9, 9, 11, 11)
     assert supports(7, SCALES) == (5, 5, 5, 7, 7, 7)
@@ -71,8 +91,10 @@ def test_normalised_at_the_first_scale(rotations):
     assert_close(low[1].flatten(2).norm(dim=2), torch.full((1, 4), 0.5, dtype=torch.float64), rtol=2e-3, atol=0)
 
 
-def test_orientations_are_quarter_turns_counter_clockwise():
-    for psi, alone in zip(*(hermite_gaussian_basis(9, 4, SCALES, rotations=r) for r in (4, 1)), strict=True):
+@pytest.mark.parametrize("basis_type", ["A", "B"])
+def test_orientations_are_quarter_turns_counter_clockwise(basis_type):
+    made = (hermite_gaussian_basis(9, 4, SCALES, rotations=r, basis_type=basis_type) for r in (4, 1))
+    for psi, alone in zip(*made, strict=True):
         for r in range(4):
             assert torch.equal(psi[r], torch.rot90(alone[0], r, (-2, -1)))
 
@@ -113,7 +135,7 @@ def test_the_moments_of_the_functions():
         ({"scales": (1.0, float("inf"))}, "`scales` to be finite numbers"),
         ({"scales": (1.5, 1.0)}, r"`scales` in ascending order, but got \(1.5, 1.0\)"),
         ({"scales": (1.0, 1.0)}, r"`scales` in ascending order, but got \(1.0, 1.0\)"),
-        ({"scales": (0.9, 1.0)}, "`scales` >= 1, the deviation in pixels .*, but got 0.9"),
+        ({"scales": (0.4, 1.0)}, "`scales` >= 0.5, the deviation in pixels .*, but got 0.4"),
         ({"rotations": 0}, "`rotations` to be an integer >= 1, but got 0"),
         (
             {"scales": (1.0, 1.8, 2.6)},

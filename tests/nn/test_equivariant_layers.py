@@ -323,7 +323,7 @@ BAD = [
     ({"kernel_size": 4}, "`kernel_size` odd and >= 1, but got 4"),
     ({"effective_size": 6}, r"`effective_size` in \[1, 5\], but got 6"),
     ({"scales": (1.5, 1.0)}, "`scales` in ascending order"),
-    ({"scales": (0.5, 1.0)}, "`scales` >= 1, .* but got 0.5"),
+    ({"scales": (0.4, 1.0)}, "`scales` >= 0.5, .* but got 0.4"),
     ({"rotations": 0}, "`rotations` to be an integer >= 1, but got 0"),
     ({"orientation": "flip"}, "`orientation` to be one of .'rotation', 'dihedral', 'hue'., but got 'flip'"),
     ({"scales": (1.0, 3.0)}, "`kernel_size` >= 7 for `effective_size` > 1, but got 5, which leaves 1 pixel"),

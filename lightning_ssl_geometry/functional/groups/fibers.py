@@ -14,7 +14,15 @@ there, a base space is one element. Along other axes a base space cannot be move
 padding (Appendix B).
 """
 
-__all__ = ["FiberGroup", "base_spaces", "feature_map", "fiber_bundle", "nearby_bases", "topographic_distance"]
+__all__ = [
+    "FiberGroup",
+    "Pooling",
+    "base_spaces",
+    "feature_map",
+    "fiber_bundle",
+    "nearby_bases",
+    "topographic_distance",
+]
 
 import itertools
 import math
@@ -24,9 +32,10 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import inside
+from lightning_ssl_geometry.checks import inside, one_of
 
 Axis = Literal["scale", "rotation", "dihedral", "hue", "translation"]
+Pooling = Literal["mean", "area", "window"]
 _OF_ORIENTATIONS = ("rotation", "dihedral", "hue")
 _PAIRS = 1 << 22  # of base spaces that are compared at once
 
@@ -48,8 +57,15 @@ def feature_map(
     group: Axis | Sequence[Axis],
     group_shape: tuple[int, int] | None = None,
     circular: bool = False,
+    *,
+    pooling: Pooling = "mean",
+    scales: Sequence[float] | None = None,
 ) -> tuple[Tensor, FiberGroup]:
     """Turn the output of a backbone into a feature map on a group; axes that `group` does not name are averaged.
+
+    If an image is made smaller by a factor s, its features at the smallest scale are those that the image itself has at
+    scale s, on a part of the map that is smaller by s, too. So the mean over rows and columns changes. `pooling` has
+    two means that do not change, if the network is equivariant: "area" and "window".
 
     Args:
         z: (N, C, S R, H, W) for S scales and R orientations, or (N, C, H, W) without a group axis. Scale s and
@@ -59,30 +75,41 @@ def feature_map(
         group_shape: (S, R); needed if `group` has both scales and orientations. None: the group axis has only
             orientations if `group` has them, and otherwise only scales.
         circular: Whether rows and columns are cyclic, as they are for a network with circular padding.
+        pooling: How maps are averaged over rows and columns. "mean": the mean over the whole map, as in the paper.
+            "area": this mean times (s_1 / s)^2 at scale s, where s_1 is the smallest scale. It fits features that are 0
+            on the background. "window": the mean over the middle of the map, s / s_S of its height and width at scale
+            s, where s_S is the largest scale. It sees no background, and at small scales not the rim of the image.
+        scales: The S scales. Needed for "area" and "window".
 
     Returns:
         The feature map (N, C, |G|), and its group of |G| elements. The group's axes are in the order scales,
         orientations, rows, columns.
 
     Raises:
-        ValueError: If `group` is unknown, z has no axis for it, or `group_shape` does not fit z.
+        ValueError: If `group` is unknown, z has no axis for it, `group_shape` does not fit z, or `pooling` does not fit
+            `group`.
 
     >>> feature_map(torch.rand(2, 8, 4, 5, 5), "rotation")[1]
     FiberGroup(shape=(4,), cyclic=(True,))
     """
     names = check_group(group)
+    check_pooling(pooling, names)
     if z.ndim == 4:
         z = z.unsqueeze(2)
     if z.ndim != 5:
         raise ValueError(f"Expected `z` with a group axis, of shape (N, C, |G|, H, W), but got {tuple(z.shape)}.")
-    scales, rotations = _group_shape(names, group_shape, z.shape[2])
-    shape, z = tuple(z.shape), z.unflatten(2, (scales, rotations))  # (N, C, S, R, H, W)
-    lengths = {"scale": scales, "orientation": rotations, "row": z.shape[4], "column": z.shape[5]}
+    levels, rotations = _group_shape(names, group_shape, z.shape[2])
+    shape, z = tuple(z.shape), z.unflatten(2, (levels, rotations))  # (N, C, S, R, H, W)
+    lengths = {"scale": levels, "orientation": rotations, "row": z.shape[4], "column": z.shape[5]}
     axes = {"scale": ("scale",), "translation": ("row", "column")} | dict.fromkeys(_OF_ORIENTATIONS, ("orientation",))
     chosen = [axis for name in names for axis in axes[name]]
     for name in names:
         if name != "translation" and lengths[axes[name][0]] == 1:
             raise ValueError(f"Expected `z` with a group axis of more than one {name}, but got {shape}.")
+    if pooling != "mean":
+        if scales is None or len(scales) != levels:
+            raise ValueError(f"Expected {levels} `scales` for `pooling` = {pooling!r}, but got {scales}.")
+        z = z * _weights(pooling, scales, z)
     averaged = [2 + place for place, axis in enumerate(lengths) if axis not in chosen]
     z = z.mean(averaged) if averaged else z
     closes = {"scale": False, "orientation": True, "row": circular, "column": circular}
@@ -97,6 +124,30 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
     if len(turned := [name for name in names if name in _OF_ORIENTATIONS]) > 1:
         raise ValueError(f"Expected `group` with one of {_OF_ORIENTATIONS}, which share an axis, but got {turned}.")
     return tuple(name for name in get_args(Axis) if name in names)
+
+
+def check_pooling(pooling: Pooling, names: Sequence[Axis]) -> None:
+    """Raise a ValueError if `pooling` is unknown, or needs another group than the axes `names`."""
+    one_of(get_args(Pooling), pooling=pooling)
+    if pooling != "mean" and ("scale" not in names or "translation" in names):
+        raise ValueError(
+            f"Expected `pooling` = 'mean' for a group without scales or with translations, but got {pooling!r} for "
+            f"{tuple(names)}."
+        )
+
+
+def _weights(pooling: Pooling, scales: Sequence[float], z: Tensor) -> Tensor:
+    """Return factors (S, 1, H, W) for maps z (N, C, S, R, H, W), with which a mean over (H, W) is that of `pooling`."""
+    scale = torch.tensor(scales, dtype=z.dtype, device=z.device)
+    if pooling == "area":
+        return (scale[0] / scale).square().view(-1, 1, 1, 1)
+    shares = []
+    for length in z.shape[-2:]:
+        middle = torch.arange(length, dtype=z.dtype, device=z.device) - (length - 1) / 2
+        half = (scale / scale[-1] * length / 2)[:, None]  # of the window; pixel i spans i - 1/2 to i + 1/2
+        share = torch.minimum(middle + 0.5, half) - torch.maximum(middle - 0.5, -half)
+        shares.append(share.clamp_min(0) * (length / 2 / half))
+    return torch.einsum("sh,sw->shw", *shares)[:, None]
 
 
 def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None = None) -> Tensor:

@@ -47,7 +47,7 @@ class EquivariantCNN(nn.Module):
         width: Channels of the first convolution, 32 in the paper. The others have 2 and 4 times as many.
         group: "rotation", "scale", "scale-rotation", "dihedral" (rotations and mirror images), "hue" (rotations of the
             colours, C_in = 3) or "translation". Translations are always in the group.
-        scales: Scales of the group, ascending, the first >= 1. None: the paper's six scales.
+        scales: Scales of the group, ascending, the first >= 0.5. None: the paper's six scales.
         interaction: Whether a filter's input has all orientations. False: only the filter's own orientation, as in the
             paper.
         scale_interaction: Number of scales in a filter's input, from its own scale upwards. The paper uses 1.
@@ -116,7 +116,7 @@ class EquivariantResNet(nn.Module):
         width: Channels of the group convolution before the stages, 64 in the paper.
         group: "rotation", "scale", "scale-rotation", "dihedral" (rotations and mirror images), "hue" (rotations of the
             colours, C_in = 3) or "translation". Translations are always in the group.
-        scales: Scales of the group, ascending, the first >= 1. None: the paper's six scales.
+        scales: Scales of the group, ascending, the first >= 0.5. None: the paper's six scales.
         widths: Channels of each stage, as multiples of `width`.
         strides: Stride of each stage.
         blocks: Blocks of each stage.

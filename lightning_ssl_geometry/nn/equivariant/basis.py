@@ -1,27 +1,35 @@
 r"""A fixed basis of filters at several scales and orientations: Hermite polynomials times a Gaussian.
 
-Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020), type "A". He_n is the Hermite polynomial of
-order n. The filter with orders n and m, both below the effective size, is
+Sosnovik, Szmaja & Smeulders, Scale-Equivariant Steerable Networks (2020). He_n is the Hermite polynomial of order n.
+The filter with orders n and m is
 
 .. math:: \psi_{nm}^{\sigma}(x, y) = \frac{1}{\sigma^2} He_n(x / \sigma) He_m(y / \sigma)
     \exp(-\frac{x^2 + y^2}{2 \sigma^2})
 
-A filter is sampled at whole pixels. Its width grows with the scale. It is divided by its norm at the smallest scale.
+A basis of effective size e has e^2 filters. Those of type "A" have all orders n and m below e. Those of type "B" have
+the orders n + m <= 4 at the width sigma, then the same orders at sigma / 1.2, sigma / 1.2^2 and so on, until there are
+e^2 filters. A filter is sampled at whole pixels. Its support grows with the scale. It is divided by its norm at the
+smallest scale.
 Orientations are rotations of these functions about the middle of the filter, and mirror images of them before that.
 Those by quarter turns are exact (Keller et al., Homomorphic Self-Supervised Learning, App. B, has four).
 """
 
-__all__ = ["hermite_gaussian_basis", "hermite_lines", "supports"]
+__all__ = ["BasisType", "hermite_gaussian_basis", "hermite_lines", "supports"]
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 from torch.special import hermite_polynomial_he
 
-from lightning_ssl_geometry.checks import inside, integer
+from lightning_ssl_geometry.checks import inside, integer, one_of
+
+BasisType = Literal["A", "B"]
+_HIGHEST, _NARROWER = 4, 1.2  # of type "B": the largest n + m, and the ratio of a width to the next
+_LEAST_SCALE = 0.5  # a Gaussian's spectrum is there 29% of its maximum at half a cycle per pixel, at 1 it is 0.7%
 
 
 def supports(kernel_size: int, scales: Sequence[float]) -> tuple[int, ...]:
@@ -42,21 +50,28 @@ def hermite_gaussian_basis(
     rotations: int = 1,
     *,
     mirrored: bool = False,
+    basis_type: BasisType = "A",
 ) -> list[Tensor]:
     """Sample Hermite polynomials times a Gaussian, the basis of Sosnovik et al. 2020, at each scale and orientation.
 
     Args:
         kernel_size: Width of the filters at the largest scale in pixels, odd.
-        effective_size: e. Each axis has polynomials of orders 0 to e - 1, so there are e^2 functions.
-        scales: S standard deviations of the Gaussian in pixels, ascending, the first >= 1.
+        effective_size: e, for e^2 functions.
+        scales: S standard deviations of the Gaussian in pixels, ascending, the first >= 0.5. Below 1, the samples of a
+            Gaussian alias: at half a cycle per pixel, its spectrum is 0.7% of its maximum at scale 1, 2% at 0.9, 9% at
+            0.7 and 29% at 0.5.
         rotations: n >= 1 rotations by multiples of 360 / n degrees, counter-clockwise as an image is displayed. If n is
             not 1, 2 or 4, the corners of a turned filter are cut off: leave room around it, three times the largest
             scale or more on each side.
         mirrored: Whether the rotations of the mirror image (left and right) follow those of the function itself.
+        basis_type: "A", one width and the orders 0 to e - 1 along each axis, or "B", several widths and the orders with
+            a sum of at most 4.
 
     Returns:
         For each scale a float64 tensor (R, e^2, k, k), where R is n or 2 n, and k is the width of the filters at this
-        scale. The function with index m e + n has order n along the vertical axis and m along the horizontal axis.
+        scale. The functions of type "A" and those of one width of type "B" are in the order of m, the order along the
+        horizontal axis, and with equal m in that of n, the order along the vertical axis: in type "A", the index is
+        m e + n.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -75,18 +90,16 @@ def hermite_gaussian_basis(
             f"pixel at the smallest of `scales` = {tuple(scales)}."
         )
     integer(1, rotations=rotations)
-    sizes = supports(kernel_size, scales)
-    norms = _lines(_axis(sizes[0]), effective_size, scales[0]).norm(dim=1)  # at the smallest scale
-    return [
-        torch.stack(
-            [
-                _plane(size, effective_size, scale, turn=(r, rotations), flip=flip, norms=norms)
-                for flip in ((False, True) if mirrored else (False,))
-                for r in range(rotations)
-            ]
+    one_of(get_args(BasisType), basis_type=basis_type)
+    sizes, flips = supports(kernel_size, scales), (False, True) if mirrored else (False,)
+    sampled = [
+        torch.cat(
+            [_turned(size, scale, family, (rotations, flips)) for family in _families(effective_size, basis_type)], 1
         )
         for size, scale in zip(sizes, scales, strict=True)
     ]
+    norms = sampled[0][0].norm(dim=(-2, -1), keepdim=True)
+    return [(functions / norms)[:, : effective_size**2] for functions in sampled]
 
 
 def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
@@ -100,15 +113,16 @@ def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]
 
 
 def check_scales(scales: Sequence[float]) -> None:
-    """Raise a ValueError if there are no scales, if they are not strictly ascending, or if the first is below 1."""
+    """Raise a ValueError if there are no scales, if they are not strictly ascending, or if the first is below 0.5."""
     scales = tuple(scales)
     if not scales or not all(map(math.isfinite, scales)):
         raise ValueError(f"Expected `scales` to be finite numbers, at least one, but got {scales}.")
     if any(b <= a for a, b in itertools.pairwise(scales)):
         raise ValueError(f"Expected `scales` in ascending order, but got {scales}.")
-    if scales[0] < 1:
+    if scales[0] < _LEAST_SCALE:
         raise ValueError(
-            f"Expected `scales` >= 1, the deviation in pixels that a sampled Gaussian needs, but got {scales[0]}."
+            f"Expected `scales` >= {_LEAST_SCALE}, the deviation in pixels that a sampled Gaussian needs, but got "
+            f"{scales[0]}."
         )
 
 
@@ -122,14 +136,42 @@ def _lines(x: Tensor, effective_size: int, scale: float) -> Tensor:
     return torch.stack([gauss * hermite_polynomial_he(x / scale, n) for n in range(effective_size)])
 
 
-def _plane(size: int, effective_size: int, scale: float, *, turn: tuple[int, int], flip: bool, norms: Tensor) -> Tensor:
-    """Sample the functions (e^2, k, k), turned by `turn` = (k, n) times 360 / n degrees."""
+class _Family(NamedTuple):
+    """Functions of one width: their orders along both axes are below `orders`, with a sum of at most `most`."""
+
+    width: float  # relative to the scale
+    orders: int
+    most: int
+
+
+def _families(effective_size: int, basis_type: BasisType) -> Iterator[_Family]:
+    if basis_type == "A":
+        yield _Family(1.0, effective_size, 2 * effective_size)
+        return
+    of_one_width = (_HIGHEST + 1) * (_HIGHEST + 2) // 2
+    for power in range(math.ceil(effective_size**2 / of_one_width)):
+        yield _Family(_NARROWER**-power, _HIGHEST + 1, _HIGHEST)
+
+
+def _turned(size: int, scale: float, family: _Family, orientations: tuple[int, Sequence[bool]]) -> Tensor:
+    """Sample the functions of a family at each orientation, (R, functions, k, k)."""
+    rotations, flips = orientations
+    order = torch.arange(family.orders)
+    kept = (order[:, None] + order <= family.most).flatten()
+    planes = [
+        _plane(size, scale * family.width, family.orders, turn=(r, rotations), flip=flip)[kept]
+        for flip in flips
+        for r in range(rotations)
+    ]
+    return torch.stack(planes)
+
+
+def _plane(size: int, scale: float, orders: int, *, turn: tuple[int, int], flip: bool) -> Tensor:
+    """Sample functions of all pairs of orders, turned by `turn` = (k, n) times 360 / n degrees, (orders^2, k, k)."""
     quarters = 4 * turn[0] // turn[1]
     rest = 2 * math.pi * (turn[0] / turn[1] - quarters / 4)  # the quarter turns themselves permute the samples
     down, right = torch.meshgrid(_axis(size), _axis(size), indexing="ij")
     rows = down * math.cos(rest) + right * math.sin(rest)  # the point that is turned to this pixel
     columns = right * math.cos(rest) - down * math.sin(rest)
-    vertical, horizontal = (
-        _lines(at, effective_size, scale) / norms[:, None, None] for at in (rows, -columns if flip else columns)
-    )
+    vertical, horizontal = (_lines(at, orders, scale) for at in (rows, -columns if flip else columns))
     return torch.einsum("nxy,mxy->mnxy", vertical, horizontal).flatten(0, 1).rot90(quarters, (-2, -1))

@@ -43,8 +43,8 @@ def elements(
         group: "translation": one scale, one orientation. "rotation": one scale, and rotations. "scale": all scales, one
             orientation. "scale-rotation": all scales, and rotations. "dihedral": one scale, rotations and mirror
             images. "hue": one scale, and rotations of the hue.
-        scales: Ascending, the first >= 1. Only for groups with scales. None: the six scales of Keller et al., Appendix
-            B.
+        scales: Ascending, the first >= 0.5. Only for groups with scales. None: the six scales of Keller et al.,
+            Appendix B.
         rotations: The number of rotations, >= 2, for groups that have them. None: 4, and 3 for "hue".
 
     Raises:

@@ -32,7 +32,7 @@ from lightning_ssl_geometry.functional.groups.orientation import (
     number_of_orientations,
     relative_orientations,
 )
-from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, hermite_lines, supports
+from lightning_ssl_geometry.nn.equivariant.basis import BasisType, hermite_gaussian_basis, hermite_lines, supports
 from lightning_ssl_geometry.nn.equivariant.separable import line_matrices, mirror, pays, separable_conv2d, turn
 
 PaddingMode = Literal["zeros", "circular"]
@@ -48,6 +48,7 @@ class FilterSettings(TypedDict, total=False):
     padding: int | None
     padding_mode: PaddingMode
     bias: bool
+    basis_type: BasisType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class FilterBank:
         out_channels: Output channels for each group element.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
         effective_size: e. A filter has e^2 weights for each input channel and group element.
-        scales: S scales, ascending, the first >= 1.
+        scales: S scales, ascending, the first >= 0.5.
         rotations: n, the number of rotations by multiples of 360 / n degrees, or of rotations of the hue.
         orientation: "rotation" for n orientations, "dihedral" for 2 n of them, which are these rotations of each filter
             and then of its mirror image, or "hue" for n, which turn colours and leave the plane as it is.
@@ -67,6 +68,8 @@ class FilterBank:
         padding: Padding in pixels at the largest scale. Smaller filters have less padding. None: `kernel_size // 2`.
         padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of the stride.
         bias: Whether to add a learned bias to each output channel.
+        basis_type: "A", filters of one width, or "B", filters of several widths with orders of at most 4 (see
+            :func:`~lightning_ssl_geometry.nn.equivariant.basis.hermite_gaussian_basis`).
 
     Raises:
         ValueError: If a number of channels, the stride, the padding or its mode is out of range.
@@ -83,6 +86,7 @@ class FilterBank:
     padding: int | None = None
     padding_mode: PaddingMode = "zeros"
     bias: bool = False
+    basis_type: BasisType = "A"
 
     def __post_init__(self) -> None:
         integer(1, in_channels=self.in_channels, out_channels=self.out_channels, stride=self.stride)
@@ -101,7 +105,12 @@ class FilterBank:
         """The basis functions at each scale, (R, e^2, k, k)."""
         turning, mirrored = self.rotations if self.orientation != "hue" else 1, self.orientation == "dihedral"
         found = hermite_gaussian_basis(
-            self.kernel_size, self.effective_size, self.scales, rotations=turning, mirrored=mirrored
+            self.kernel_size,
+            self.effective_size,
+            self.scales,
+            rotations=turning,
+            mirrored=mirrored,
+            basis_type=self.basis_type,
         )
         return [functions.expand(self.orientations, -1, -1, -1) for functions in found]
 
@@ -119,7 +128,7 @@ class _SteerableConv2d(nn.Module):
         self.in_channels, self.out_channels = bank.in_channels, bank.out_channels
         self.kernel_size, self.effective_size = bank.kernel_size, bank.effective_size
         self.scales, self.rotations, self.orientation = tuple(bank.scales), bank.rotations, bank.orientation
-        self.orientations = bank.orientations
+        self.orientations, self.basis_type = bank.orientations, bank.basis_type
         self.stride, self.padding, self.padding_mode = bank.stride, bank.border, bank.padding_mode
         for s, functions in enumerate(bank.basis()):
             self.register_buffer(f"basis_{s}", functions.to(torch.get_default_dtype()), persistent=False)
@@ -148,6 +157,7 @@ class _SteerableConv2d(nn.Module):
             "stride",
             "padding",
             "padding_mode",
+            "basis_type",
         )
         settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{self.in_channels}, {self.out_channels}, {settings}"
@@ -177,7 +187,7 @@ class LiftingConv2d(_SteerableConv2d):
         out_channels: C_out.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
         effective_size: e. A filter has e^2 weights for each input channel.
-        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode` and `bias` of
+        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode`, `bias` and `basis_type` of
             :class:`FilterBank`.
 
     Raises:
@@ -241,7 +251,7 @@ class GroupConv2d(_SteerableConv2d):
             zeros.
         rotation_size: Number of orientations in a filter's input: 1 (its own) or R (all): `rotations`, or twice as many
             for "dihedral".
-        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode` and `bias` of
+        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode`, `bias` and `basis_type` of
             :class:`FilterBank`.
 
     Raises:
@@ -296,10 +306,11 @@ class GroupConv2d(_SteerableConv2d):
         out_size = [(length + 2 * self.padding - self.kernel_size) // self.stride + 1 for length in size]
         channels = images[0].shape[1], self.rotation_size * self.out_channels
         on_processor = self.weight.device.type == "cpu"  # the rule is measured on no other device
-        turns_lines = self.orientation == "hue" or 4 % self.rotations == 0  # others have no separable filters
+        separable = self.orientation == "hue" or 4 % self.rotations == 0  # others have no separable filters
+        separable = separable and self.basis_type == "A"
         if (
             on_processor
-            and turns_lines
+            and separable
             and pays(*channels, self.effective_size, support=self.supports[s], size=size, out_size=out_size)
         ):
             return self._separable(s, images, size, out_size=out_size)
