@@ -17,10 +17,17 @@ import pandas as pd
 import pytest
 import scipy.stats
 import torch
+from PIL import Image
 
 from lightning_ssl_geometry.callbacks import ChannelEvaluation
 from lightning_ssl_geometry.cli import lightning_cli, main
-from lightning_ssl_geometry.data import ClusterDataModule, LatentDGPDataModule, MNISTDataModule, SklearnDataModule
+from lightning_ssl_geometry.data import (
+    ClusterDataModule,
+    ImageFolderDataModule,
+    LatentDGPDataModule,
+    MNISTDataModule,
+    SklearnDataModule,
+)
 from lightning_ssl_geometry.nn import ShallowCNN
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -316,6 +323,22 @@ def test_settings_are_chosen_on_validation_digits(tmp_path):
         given = cli.config.model.init_args
         assert given.entropy_weight == 0.005 * given.beta  # the paper's ratio
         assert type(cli.model.policy) is ShallowCNN
+
+
+def test_images_of_a_folder_are_drawn_from_all_of_its_classes(tmp_path):
+    """The folder is in the order of the classes, so its first images are all of one."""
+    for name in range(4):
+        (tmp_path / "train" / str(name)).mkdir(parents=True)
+        for k in range(16):
+            Image.new("RGB", (8, 8), (64 * name, k, 5 * k)).save(tmp_path / "train" / str(name) / f"{k}.png")
+    data = ImageFolderDataModule(root=tmp_path, image_size=8, batch_size=8, val_fraction=0.25)
+    data.setup()
+    draw = script("geometry_of_contrastive_learning", "after_training").images
+    for split, count in (("train", 24), ("val", 12)):
+        found = draw(data, split, count)
+        assert len(set(found["index"].tolist())) == count
+        assert set(found["label"].tolist()) == {0, 1, 2, 3}
+        assert torch.equal(found["index"], draw(data, split, count)["index"])
 
 
 def test_the_loss_rewards_style_on_the_box_and_not_on_the_sphere():

@@ -100,9 +100,10 @@ def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int
 
 
 def images(data: ImageDataModule, split: str, count: int) -> dict[str, Tensor]:
-    """The first images of a split, in [0, 1], with their labels and indices."""
-    parts: list[dict[str, Tensor]] = []
-    for batch in data.unaugmented_dataloader(split):
+    """Images drawn from a split at random, in [0, 1], with their labels and indices."""
+    loader, parts = data.unaugmented_dataloader(split), []
+    loader.sampler.shuffle = True  # a folder of images is in the order of the classes
+    for batch in loader:
         made = data.on_after_batch_transfer(batch, 0)
         parts.append({name: made[name] for name in ("image", "label", "index")})
         if sum(len(part["index"]) for part in parts) >= count:
