@@ -333,7 +333,7 @@ def test_images_of_a_folder_are_drawn_from_all_of_its_classes(tmp_path):
             Image.new("RGB", (8, 8), (64 * name, k, 5 * k)).save(tmp_path / "train" / str(name) / f"{k}.png")
     data = ImageFolderDataModule(root=tmp_path, image_size=8, batch_size=8, val_fraction=0.25)
     data.setup()
-    draw = script("geometry_of_contrastive_learning", "after_training").images
+    draw = script("geometry_of_contrastive_learning").after_training.images
     for split, count in (("train", 24), ("val", 12)):
         found = draw(data, split, count)
         assert len(set(found["index"].tolist())) == count

@@ -69,7 +69,7 @@ def test_a_margin_leaves_out_the_positions_that_the_padding_reaches():
     inside = gap(net, "translation", x, **settings, margin=2)
     assert inside["similarity"] == pytest.approx(1, abs=1e-6)
     assert abs(inside["difference"]) < 1e-5
-    with pytest.raises(ValueError, match="Expected `margin` that leaves positions .* of 21 x 21, 2 pixels apart, but"):
+    with pytest.raises(ValueError, match=r"Expected `margin` that leaves positions .* of 21 x 21, 2 pixels apart, but"):
         gap(net, "translation", x, **settings, margin=14)
     with pytest.raises(ValueError, match="Expected no `margin` for `group` = 'rotation', but got 3"):
         LossGap("rotation", margin=3)
