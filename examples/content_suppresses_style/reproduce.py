@@ -53,6 +53,7 @@ LINES: dict[str, dict[str, tuple[str, str, Dash]]] = {
         "one tau": ("one tau", "orange", "solid"),
         "tau_c < tau_s": ("tau_c < tau_s", "green", "solid"),
         "one tau, w/o norm": ("one, not norm.", "violet", "solid"),
+        "tau_c < tau_s, w/o norm": ("two, not norm.", "red", "dashed"),
     },
     "table2": {
         "regular": ("regular", "blue", "solid"),
