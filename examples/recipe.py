@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ except ImportError:  # Windows has no such lock
 COMMAND = "command.json"  # the words of the newest run in a folder, and what its YAML files hold
 LOCK = "lock"  # held while a process runs a fit in a folder
 RESUMED = ("--ckpt_path", "last")
+_Row = TypeVar("_Row", bound=tuple[Any, ...])  # a NamedTuple
 
 
 class Fit(NamedTuple):
@@ -265,6 +266,15 @@ def write(rows: Sequence[NamedTuple], path: Path, digits: str = ".6g", nan: str 
         writer.writerow(rows[0]._fields)
         writer.writerows([_cell(value, digits, nan) for value in row] for row in rows)
     return begun.replace(path)
+
+
+def read(path: Path, kind: type[_Row]) -> list[_Row]:
+    """Read rows that :func:`write` wrote, of this kind."""
+    with path.open(newline="") as file:
+        return [
+            kind(*(convert(cells[name]) for name, convert in kind.__annotations__.items()))
+            for cells in csv.DictReader(file)
+        ]
 
 
 def _cell(value: object, digits: str, nan: str) -> object:

@@ -170,6 +170,19 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     assert rows["accuracy"].between(0, 1).all()
     assert (tmp_path / "laptop" / "distance" / "distance.png").stat().st_size > 10_000
     assert "| 98 | " in capsys.readouterr().out
+    monkeypatch.setattr(
+        recipe.law, "NETWORKS", {"rotation": {"29 pixels": [], "28 pixels": []}, "scale": {"paper's": []}}
+    )
+    make(recipe, "law", "--seeds", "0", "--output", str(tmp_path), "--", *more, "--trainer.max_steps=2")
+    rows = pd.read_csv(tmp_path / "laptop" / "law" / "results.csv")
+    assert len(rows) == 6
+    exact, inexact = (rows[(rows["network"] == "29 pixels") == chosen] for chosen in (True, False))
+    assert (exact["error"] < 1e-10).all()
+    assert np.allclose(exact["a_ssl"], exact["h_ssl"], rtol=1e-4)
+    assert np.allclose(exact[["similarity", "gradient"]], 1, atol=1e-4)
+    assert (inexact["error"] > 1e-3).all()
+    assert (inexact["gradient"] < 0.99).all()
+    assert (tmp_path / "laptop" / "law" / "law_gradient.png").stat().st_size > 10_000
 
 
 def script(recipe, name="reproduce"):

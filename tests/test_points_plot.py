@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from recipes import beside
 
-module = beside("geometry_of_contrastive_learning", "draw_points")
+module = beside(".", "draw_points")
 Point, points = module.Point, module.points
 
 

@@ -2,7 +2,8 @@
 
     python examples/homomorphic_ssl/reproduce.py table1 --root FOLDER --jobs 2
 
-`FOLDER` has MNIST/raw as torchvision lays it out. `table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by
+`FOLDER` has MNIST/raw as torchvision lays it out. `law`: the losses of A-SSL and H-SSL beside the equivariance error;
+`table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by
 transformation, with and without structure; `escnn`: rotation on an escnn network; `base_size` and `distance`: Fig. 2
 left and right. Runs that have finished are not repeated, so an interrupted command can be started again.
 OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every run, its report.html.
@@ -22,6 +23,7 @@ from lightning_ssl_geometry.report import read_run
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+import law  # noqa: E402
 from recipe import Fit, command, each, grid, markdown, over_seeds, parser, save, write  # noqa: E402
 
 ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
@@ -128,10 +130,13 @@ def figure(rows: list[Row], xlabel: str):
 
 
 def main() -> None:
-    what = ("table1", "table2", "escnn", "base_size", "distance")
+    what = ("law", "table1", "table2", "escnn", "base_size", "distance")
     arguments = parser(__doc__, "runs/homomorphic", what=what)
     arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
     options = arguments.parse_intermixed_args()
+    if options.what == "law":
+        law.main(options)
+        return
     found = each(grid(options, dict(settings(options.what, options.size)), fit))
     rows = [Row(cell, seed, score, accuracy) for cell, seed, of in found for score, accuracy in of.items()]
     write(rows, output(options) / "results.csv", ".4f")

@@ -9,7 +9,6 @@ exact objective J of test images is compared, and a logistic regression reads th
 """
 
 import argparse
-import csv
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +28,7 @@ from lightning_ssl_geometry.methods import CRLTACModule
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from frozen import NETWORKS, Images, channel, embedded, encoder, parts  # noqa: E402
-from recipe import Fit, each, grid, markdown, over_seeds, write  # noqa: E402
+from recipe import Fit, each, grid, markdown, over_seeds, read, write  # noqa: E402
 
 # Name -> estimators, one after the other, each for all epochs.
 ESTIMATORS = {kind.__name__: (kind,) for kind in (ExactInformation, ScoreFunction, AllPairs, DistinctPairs)}
@@ -155,13 +154,6 @@ def finished(folder: Path) -> Path | None:
     return path if (path := folder / "row.csv").exists() else None
 
 
-def read(path: Path) -> Row:
-    """Read a row that `one` wrote."""
-    with path.open() as file:
-        (cells,) = csv.DictReader(file)
-    return Row(*(kind(cells[name]) for name, kind in Row.__annotations__.items()))
-
-
 def table(rows: list[Row]) -> str:
     """Markdown: a row for each arm, means over seeds."""
     arms = {row[:3]: [other for other in rows if other[:3] == row[:3]] for row in rows}
@@ -177,7 +169,7 @@ def main(options: argparse.Namespace) -> None:
     for seed in options.seeds:
         encoder(options, output / "frozen", seed)  # once, before the runs that share it
     runs = grid(options, dict(settings(options.size)), fit)
-    rows = [read(path) for _, _, path in each(runs)]
+    rows = [row for _, _, path in each(runs) for row in read(path, Row)]
     print(write(rows, output / "policy" / "policy.csv", ".4f"))
     print(table(rows))
 

@@ -137,24 +137,35 @@ class LossGap(SampledRows):
         """Add `image` (N, C, H, W), `index` (N,) and the networks. `projector` maps features (N, D) to embeddings."""
         index = self.numbers.of(index, image)
         with evaluating(feature_extractor), evaluating(projector), torch.no_grad():
-            maps, group = self._maps(feature_extractor, image)
-            u = counter_uniform(self.seed, _STREAM, index, size=6)
-            base, moved, acted = self._elements(u, group, image=image, network=feature_extractor)
-            embedded = [
-                (projector(_fiber(self._maps(feature_extractor, x)[0], base)), projector(_fiber(maps, place)))
-                for x, place in zip(acted, moved, strict=True)
-            ]
-        augmented, homomorphic = (torch.stack(views, 1).float() for views in zip(*embedded, strict=True))
-        self.keep(index, augmented=augmented, homomorphic=homomorphic)
+            augmented, homomorphic = self.embeddings(image, index, feature_extractor, projector)
+        self.keep(index, augmented=augmented.float(), homomorphic=homomorphic.float())
+
+    def embeddings(
+        self, image: Tensor, index: Tensor, feature_extractor: nn.Module, projector: nn.Module
+    ) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of A-SSL's and of H-SSL's pairs, each (N, 2, D), with the networks as they are.
+
+        The gradient flows to the networks. The group elements depend on `seed` and on `index`.
+        """
+        maps, group = self._maps(feature_extractor, image)
+        u = counter_uniform(self.seed, _STREAM, index, size=6)
+        base, moved, acted = self._elements(u, group, image=image, network=feature_extractor)
+        embedded = [
+            (projector(_fiber(self._maps(feature_extractor, x)[0], base)), projector(_fiber(maps, place)))
+            for x, place in zip(acted, moved, strict=True)
+        ]
+        augmented, homomorphic = (torch.stack(views, 1) for views in zip(*embedded, strict=True))
+        return augmented, homomorphic
+
+    def loss(self, z: Tensor) -> Tensor:
+        """Return the loss of pairs (N, 2, D): Eq. 2 for A-SSL's, Eq. 3 for H-SSL's."""
+        return info_nce(z[:, 0], z[:, 1], self.temperature, positive_in_denominator=False, joint=True)
 
     def compute(self) -> dict[str, Tensor]:
         rows = self.rows()
-        a, h = (self._loss(rows[name]) for name in ("augmented", "homomorphic"))
+        a, h = (self.loss(rows[name]) for name in ("augmented", "homomorphic"))
         similarity = cosine_similarity(rows["augmented"], rows["homomorphic"], dim=-1).mean()
         return {"a_ssl": a, "h_ssl": h, "difference": a - h, "similarity": similarity}
-
-    def _loss(self, z: Tensor) -> Tensor:
-        return info_nce(z[:, 0], z[:, 1], self.temperature, positive_in_denominator=False, joint=True)
 
     def _maps(self, feature_extractor: nn.Module, image: Tensor) -> tuple[Tensor, FiberGroup]:
         shape = getattr(feature_extractor, "group_shape", None)

@@ -25,6 +25,7 @@ from lightning_ssl_geometry.nn.equivariant.layers import (
 from lightning_ssl_geometry.nn.norms import Norm2d, norm_2d
 
 Kernels = Literal["paper", "accurate"]
+Layer = tuple[int, int, int]  # kernel size, effective size, stride
 _MNIST = ((11, 11, 1), (7, 3, 2), (7, 3, 2))  # kernel size, effective size, stride
 _KERNELS = {"paper": _MNIST, "accurate": ((11, 3, 1), (11, 3, 2), (11, 3, 1))}
 
@@ -55,8 +56,9 @@ class EquivariantCNN(nn.Module):
         padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of `stride` pixels.
         rotations: The number of rotations of the plane or of the hue. None: 4, and 3 for "hue". Rotations of the plane
             by other angles than quarter turns are approximate.
-        kernels: "paper" or "accurate". None: "accurate" for groups with scales or with rotations by other angles than
-            quarter turns, and "paper" for the others, which are exact.
+        kernels: "paper", "accurate", or (kernel size, effective size, stride) of each of the three convolutions. None:
+            "accurate" for groups with scales or with rotations by other angles than quarter turns, and "paper" for the
+            others, which are exact.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -74,21 +76,20 @@ class EquivariantCNN(nn.Module):
         padding_mode: PaddingMode = "zeros",
         *,
         rotations: int | None = None,
-        kernels: Kernels | None = None,
+        kernels: Kernels | tuple[Layer, Layer, Layer] | None = None,
     ) -> None:
         super().__init__()
         of_group = elements(group, scales, rotations)
         sampled = len(of_group.scales) > 1 or (of_group.orientation != "hue" and 4 % of_group.rotations)
-        chosen: Kernels = kernels or ("accurate" if sampled else "paper")
-        one_of(get_args(Kernels), kernels=chosen)
+        sizes_of_layers = _layers("accurate" if kernels is None and sampled else kernels or "paper")
         self.scales, self.rotations, self.group_shape = of_group.scales, of_group.rotations, of_group.shape
         self._square = _turns_pixels(of_group)
-        self.stride = math.prod(stride for _, _, stride in _KERNELS[chosen])
+        self.stride = math.prod(stride for _, _, stride in sizes_of_layers)
         channels = [in_channels, width, 2 * width, 4 * width]
         self.layers = nn.Sequential()
         reach = {"scale_size": scale_interaction, "rotation_size": self.group_shape[1] if interaction else 1}
         filters = _filters(of_group, padding_mode)
-        for i, (kernel, effective, stride) in enumerate(_KERNELS[chosen]):
+        for i, (kernel, effective, stride) in enumerate(sizes_of_layers):
             sizes, filters["stride"] = {"kernel_size": kernel, "effective_size": effective}, stride
             a, b = channels[i : i + 2]
             conv = GroupConv2d(a, b, **sizes, **reach, **filters) if i else LiftingConv2d(a, b, **sizes, **filters)
@@ -318,6 +319,16 @@ def _filters(group: GroupElements, padding_mode: PaddingMode) -> FilterSettings:
     return FilterSettings(
         scales=group.scales, rotations=group.rotations, orientation=group.orientation, padding_mode=padding_mode
     )
+
+
+def _layers(kernels: Kernels | tuple[Layer, Layer, Layer]) -> Sequence[Layer]:
+    if isinstance(kernels, str):
+        one_of(get_args(Kernels), kernels=kernels)
+        return _KERNELS[kernels]
+    if len(kernels) != 3 or any(len(layer) != 3 for layer in kernels):
+        wanted = "three of (kernel size, effective size, stride)"
+        raise ValueError(f"Expected `kernels` to be 'paper', 'accurate', or {wanted}, but got {kernels}.")
+    return kernels
 
 
 def _turns_pixels(group: GroupElements) -> bool:

@@ -1,0 +1,222 @@
+"""How far the losses of A-SSL and H-SSL are apart, beside how far the network is from equivariant (Section 3).
+
+    python examples/homomorphic_ssl/reproduce.py law --root FOLDER --jobs 2
+
+If a network is equivariant, Eq. 2 and Eq. 3 are equal, and so are their gradients. Networks that differ in their
+kernels, strides, padding and image size differ in their equivariance error. Each is measured before training, with the
+batch norm's statistics of training batches, and after H-SSL has trained it.
+"""
+
+import argparse
+import json
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl_geometry.cli import lightning_cli
+from lightning_ssl_geometry.diagnostics import LossGap
+from lightning_ssl_geometry.functional.groups.equivariance import equivariance_error
+from lightning_ssl_geometry.methods import HSSLModule
+from lightning_ssl_geometry.plots import Caption
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from draw_points import Point, points  # noqa: E402
+from recipe import Fit, each, grid, markdown, over_seeds, read, save, write  # noqa: E402
+
+IMAGES, STEPS, CALIBRATION = 256, 200, 8  # of the measurement; of training; batches for the batch norm
+_LEAST = 1e-12
+BACKBONE = "--model.init_args.backbone.init_args."
+COLORS = {"scale": "blue", "rotation": "orange", "translation": "green"}
+
+
+def _layers(kernel: int, *strides: int) -> str:
+    return f"{BACKBONE}kernels={json.dumps([[kernel, 3, stride] for stride in strides])}"
+
+
+# Group -> name of the network -> its words, after those of the group. "11/3" has kernels of 11 pixels and polynomials
+# of three orders. Kernels are named with the strides of the three layers.
+NETWORKS = {
+    "scale": {
+        "paper's": [f"{BACKBONE}kernels=paper"],
+        **{
+            f"{kernel}/3, strides {' '.join(map(str, strides))}": [_layers(kernel, *strides)]
+            for kernel in (7, 11, 15)
+            for strides in ((1, 2, 2), (1, 1, 1))
+        },
+        "11/3, window": [f"{BACKBONE}kernels=accurate", "--model.init_args.pooling=window"],
+    },
+    "rotation": {
+        "29 pixels": [],
+        "28 pixels": ["--data.init_args.image_size=28"],
+        "eighths, paper's": [f"{BACKBONE}rotations=8"],
+        "eighths, 11/3": [f"{BACKBONE}rotations=8", f"{BACKBONE}kernels=accurate"],
+    },
+    "translation": {
+        "zeros": ["--data.init_args.image_size=28"],
+        "circular": ["--data.init_args.image_size=28", f"{BACKBONE}padding_mode=circular"],
+    },
+}
+
+
+class Row(NamedTuple):
+    """One network at one time.
+
+    Attributes:
+        trained: 0 before training, 1 after it.
+        error: The mean equivariance error over the group's elements, at the output.
+        similarity: The mean cosine of A-SSL's and H-SSL's embeddings for one group element.
+        gradient: The cosine of the gradients of both losses with respect to the backbone.
+    """
+
+    group: str
+    network: str
+    seed: int
+    trained: int
+    error: float
+    a_ssl: float
+    h_ssl: float
+    similarity: float
+    gradient: float
+
+
+def words(options: argparse.Namespace, group: str, network: str, *, seed: int) -> list[str]:
+    """The command line of a network, without classifier and callbacks."""
+    found = ["--config", str(HERE / "laptop.yaml"), f"{BACKBONE}group={group}", f"--model.init_args.group={group}"]
+    found += [f"{BACKBONE}width=4", "--model.init_args.classifier=null"]
+    found += ["--trainer.callbacks=null", "--trainer.logger=false", "--trainer.enable_checkpointing=false"]
+    found += ["--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"]
+    found += [f"--trainer.max_steps={STEPS}", "--trainer.max_epochs=-1", "--trainer.limit_val_batches=0"]
+    found += [f"--seed_everything={seed}", f"--data.init_args.seed={seed}", f"--model.init_args.seed={seed}"]
+    found += [f"--data.init_args.views.init_args.seed={seed}"]
+    found += [f"--data.init_args.root={options.root}"] if options.root else []
+    return [*found, *options.more, *NETWORKS[group][network]]
+
+
+def measure(options: argparse.Namespace, group: str, network: str, seed: int) -> Iterator[Row]:
+    """Measure a network before and after training."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "LightningCLI's args parameter")  # beside the arguments of this script
+        cli = lightning_cli(words(options, group, network, seed=seed), run=False)
+    model, data = cli.model, cli.datamodule
+    data.setup()
+    with torch.no_grad():
+        for batch in islice(data.training_loader(), CALIBRATION):
+            model.train().step(data.on_after_batch_transfer(batch, 0))
+    made = data.on_after_batch_transfer(next(iter(data.unaugmented_dataloader("val"))), 0)
+    image, index = made["image"][:IMAGES], made["index"][:IMAGES]
+    fill = float(-data.mean[0] / data.std[0])  # black
+    for trained in (0, 1):
+        if trained:
+            cli.trainer.fit(model.train(), datamodule=data)
+        yield Row(group, network, seed, trained, *_measured(model.eval(), group, image, index=index, fill=fill))
+
+
+def _measured(model: HSSLModule, group: str, image: Tensor, *, index: Tensor, fill: float) -> tuple[float, ...]:
+    backbone = model.backbone
+    turns = {"turns": backbone.rotations} if group == "rotation" else {}
+    error = equivariance_error(backbone, image, group, fill=fill, **turns)["output"].mean()
+    gap = LossGap(group, fill=fill, contrast_size=len(image), pooling=model.pairs.pooling, **turns)
+    views = gap.embeddings(image, index, backbone, model.projector)
+    losses = [gap.loss(each) for each in views]
+    parameters = list(backbone.parameters())
+    a, h = (nn.utils.parameters_to_vector(torch.autograd.grad(loss, parameters)) for loss in losses)
+    cosine = nn.functional.cosine_similarity
+    similarity = cosine(*views, dim=-1).mean()
+    return tuple(float(value) for value in (error, *losses, similarity, cosine(a, h, dim=0)))
+
+
+def finished(folder: Path) -> list[Row]:
+    """The two rows of a network; empty if it is not done."""
+    path = folder / "law.csv"
+    return read(path, Row) if path.exists() else []
+
+
+def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> Fit:
+    folder = options.output / options.size / "law" / re.sub("[^a-z0-9]+", "_", cell) / f"seed{seed}"
+    root = ["--root", str(options.root)] if options.root else []
+    given = [*added, "--seed", str(seed), "--folder", str(folder), *root]
+    return Fit(f"{cell}, seed {seed}", [str(HERE / "law.py"), *given, "--", *options.more], folder, finished)
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown: a row for each network, before -> after training."""
+    lines = []
+    for group, network in dict.fromkeys((row.group, row.network) for row in rows):
+        of = [row for row in rows if (row.group, row.network) == (group, network)]
+        before, after = ([row for row in of if row.trained == trained] for trained in (0, 1))
+        cells = []
+        for quantity, digits in ((_error, ".1e"), (_gap, ".3f"), (_similarity, ".3f"), (_gradient, ".3f")):
+            cells.append(" -> ".join(over_seeds([quantity(row) for row in here], digits) for here in (before, after)))
+        lines.append([f"{group}, {network}", *cells])
+    return markdown(
+        ["", "equivariance error", "A-SSL's loss - H-SSL's", "cosine, embeddings", "cosine, gradients"], lines
+    )
+
+
+def figures(rows: list[Row]) -> Iterator[tuple[str, Any]]:
+    """The gap of the losses, and the cosine of their gradients, against the equivariance error; means over seeds."""
+    for name, quantity, ylabel in (
+        ("gap", lambda row: abs(_gap(row)), "|A-SSL's loss - H-SSL's|, after training"),
+        ("gradient", _gradient, "cosine of the gradients, after training"),
+    ):
+        found = []
+        for group, network in dict.fromkeys((row.group, row.network) for row in rows):
+            of = [row for row in rows if (row.group, row.network, row.trained) == (group, network, 1)]
+            error = np.mean([np.log10(max(row.error, _LEAST)) for row in of])
+            found.append(Point(network, float(error), float(np.mean([quantity(row) for row in of])), COLORS[group]))
+        colors = [(color, group) for group, color in COLORS.items()]
+        notes = (f"Errors below {_LEAST:g}, which are rounding, are drawn there.",)
+        caption = Caption("Losses of A-SSL and H-SSL", notes=notes)
+        yield (
+            name,
+            points(found, xlabel="log10 of the equivariance error", ylabel=ylabel, colors=colors, caption=caption),
+        )
+
+
+def main(options: argparse.Namespace) -> None:
+    cells = {
+        f"{group}: {name}": ["--group", group, "--network", name] for group, names in NETWORKS.items() for name in names
+    }
+    rows = [row for _, _, found in each(grid(options, cells, fit)) for row in found]
+    folder = options.output / options.size / "law"
+    print(write(rows, folder / "results.csv", ".5g"))
+    print(table(rows))
+    for name, figure in figures(rows):
+        print(save(figure, folder / f"law_{name}.png"))
+
+
+def _error(row: Row) -> float:
+    return row.error
+
+
+def _gap(row: Row) -> float:
+    return row.a_ssl - row.h_ssl
+
+
+def _similarity(row: Row) -> float:
+    return row.similarity
+
+
+def _gradient(row: Row) -> float:
+    return row.gradient
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description="One network of reproduce.py law.")
+    for name in ("root", "folder"):
+        arguments.add_argument(f"--{name}", type=Path)
+    for name in ("group", "network"):
+        arguments.add_argument(f"--{name}")
+    arguments.add_argument("--seed", type=int)
+    arguments.add_argument("more", nargs="*")
+    one = arguments.parse_args()
+    write(list(measure(one, one.group, one.network, seed=one.seed)), one.folder / "law.csv", ".8g")
