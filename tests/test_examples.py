@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import forked
 import numpy as np
@@ -156,20 +157,27 @@ def test_a_recipe_refuses_what_it_cannot_run(words, message, monkeypatch, capsys
 
 def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):
     recipe = script("homomorphic_ssl")
-    cells = {what: dict(recipe.settings(what, size)) for what in ("table1", "table2") for size in ("laptop", "paper")}
-    assert [len(found) for found in cells.values()] == [12, 8]
-    monkeypatch.setattr(recipe, "DISTANCES", (1, 98))
+    counted = {"table1": 3 * 4 + 1 + 4, "table2": 2 * 4, "strength": 9, "base_size": 2 * 5 + 2, "distance": 5 + 2}
+    for what, count in counted.items():
+        for size, dataset in (("laptop", "mnist"), ("laptop", "cifar10"), ("paper", "mnist")):
+            options = SimpleNamespace(what=what, size=size, dataset=dataset, output=tmp_path)
+            assert len(dict(recipe.settings(options))) == count
+    monkeypatch.setattr(recipe, "DISTANCES", (1, None))
     small = ["subset=60", "val_fraction=0.2", "batch_size=20", "image_size=29"]
     more = ["--data=lightning_ssl_geometry.data.DigitsDataModule", *(f"--data.init_args.{word}" for word in small)]
     more += ["--trainer.max_epochs=1"]
     make(recipe, "distance", "--seeds", "0", "--output", str(tmp_path), "--", *more)
     rows = pd.read_csv(tmp_path / "laptop" / "distance" / "results.csv")
-    assert rows[["cell", "score"]].to_numpy().tolist() == [
-        [distance, score] for distance in (1, 98) for score in ("classifier", "linear evaluation")
-    ]
-    assert rows["accuracy"].between(0, 1).all()
-    assert (tmp_path / "laptop" / "distance" / "distance.png").stat().st_size > 10_000
-    assert "| 98 | " in capsys.readouterr().out
+    scores = rows[rows["quantity"].isin(recipe.SCORES)]
+    assert scores.groupby("cell").size().to_dict() == dict.fromkeys(("1", "none", "a-ssl", "frozen"), 2)
+    assert scores["value"].between(0, 1).all()
+    measured = rows[~rows["quantity"].isin(recipe.SCORES)].pivot(index="cell", columns="quantity", values="value")
+    assert sorted(measured.index) == ["1", "a-ssl", "none"]
+    for when in ("before", "after"):
+        assert measured[f"loss_gap_similarity {when}"].between(-1, 1).all()
+        assert (measured[[f"equivariance_mean_layers_{layer} {when}" for layer in (2, 5, 8)]] > 0).all(axis=None)
+    assert (tmp_path / "laptop" / "distance" / "distance_classifier.png").stat().st_size > 10_000
+    assert "| none | " in capsys.readouterr().out
     monkeypatch.setattr(
         recipe.law, "NETWORKS", {"rotation": {"29 pixels": [], "28 pixels": []}, "scale": {"paper's": []}}
     )

@@ -3,14 +3,17 @@
     python examples/homomorphic_ssl/reproduce.py table1 --root FOLDER --jobs 2
 
 `FOLDER` has MNIST/raw as torchvision lays it out. `law`: the losses of A-SSL and H-SSL beside the equivariance error;
-`table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by
-transformation, with and without structure; `escnn`: rotation on an escnn network; `base_size` and `distance`: Fig. 2
-left and right. Runs that have finished are not repeated, so an interrupted command can be started again.
-OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every run, its report.html.
+`table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by transformation, with and without structure; `strength`:
+H-SSL over translations, by the limit of the distance and the number of steps; `base_size` and `distance`: Fig. 2 left
+and right, with A-SSL and frozen beside them; `escnn`: rotation on an escnn network. With `--dataset cifar10`, all but
+`law` are of CIFAR-10 and the same networks (FOLDER has train/<class>/* and test/<class>/*), in a folder of their own.
+Runs that have finished are not repeated, so an interrupted command can be started again. OUTPUT/<size>/<what>/ has
+results.csv, a PNG for the figures and, for every run, its report.html.
 """
 
 import argparse
 import csv
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lightning_ssl_geometry.plots import Curve, curves
+from lightning_ssl_geometry.plots import Caption, Curve, curves
 from lightning_ssl_geometry.report import read_run
 
 HERE = Path(__file__).parent
@@ -28,59 +31,113 @@ from recipe import Fit, command, each, grid, markdown, over_seeds, parser, save,
 
 ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
 MODEL, VIEWS = "--model.init_args.", "--data.init_args.views.init_args."
+BACKBONE = f"{MODEL}backbone.init_args."
 BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest patch that can be moved
-DISTANCES = (1, 4, 16, 36, 98)  # squared; 98 is from corner to corner, so no limit
-# The overlays without structure are written for laptop.yaml; these are their widths and channels at the paper's size.
-WIDTHS = {"laptop": {}, "paper": {"unstructured_translation": (128, 128), "unstructured_scale": (32, 128)}}
+DISTANCES = (1, 4, 16, 36, None)  # squared, between two fibers of a pair; None: no limit
+SCORES = ("classifier", "linear evaluation")
+STEPS = {400: 20, 1200: 60, 3600: 180}  # of `strength`, and their epochs at laptop size
+DIAGNOSTICS = "lightning_ssl_geometry.diagnostics."
+BLACK = {"mnist": -0.424, "cifar10": [-2.05, -2.04, -1.75]}  # after normalisation; it enters where an image is moved
+# unstructured_scale.yaml is written for laptop.yaml; this is its width and its channels at the paper's size.
+WIDTHS = {"laptop": {}, "paper": {"unstructured_scale": (32, 128)}}
+EPOCHS = {"translation": 20, "unstructured_translation": 60, "unstructured_scale": 12}  # at laptop size, where not 6
+LAYERS = ["layers.2", "layers.5", "layers.8"]  # the outputs of the three convolutions, after norm and ReLU
 
 
-def arm(name: str, group: str, size: str, unstructured: bool = False) -> list[str]:
+def arm(name: str, group: str, options: argparse.Namespace, *, unstructured: bool = False) -> list[str]:
     """What an arm adds to the command line after the config of its size."""
     overlay = f"unstructured_{group}" if unstructured else group
     added = [] if overlay == "scale" else ["--config", str(HERE / f"{overlay}.yaml")]
-    if overlay in WIDTHS[size]:
-        width, channels = WIDTHS[size][overlay]
-        added += [f"{MODEL}backbone.init_args.width={width}", f"{MODEL}classifier.init_args.channels={channels}"]
-    added += ["--trainer.max_epochs=20"] if group == "translation" and size == "laptop" else []
+    if overlay in WIDTHS[options.size]:
+        width, channels = WIDTHS[options.size][overlay]
+        added += [f"{BACKBONE}width={width}", f"{MODEL}classifier.init_args.channels={channels}"]
+    if overlay in EPOCHS and options.size == "laptop":
+        added += [f"--trainer.max_epochs={EPOCHS[overlay]}"]
+    if options.dataset == "cifar10":
+        pixels = "in_features=3267" if overlay == "unstructured_translation" else "in_channels=3"  # 3 x 33 x 33
+        added += [f"{BACKBONE}{pixels}", "--data=lightning_ssl_geometry.data.ImageFolderDataModule"]
+        added += ["--data.init_args.image_size=33", f"--data.init_args.cache={options.output / 'cache'}"]
     if name in ("supervised", "frozen"):
-        added += ["--config", str(HERE / "supervised.yaml"), f"{MODEL}train_backbone={name == 'supervised'}"]
-    if name == "a-ssl":
-        added += [f"{MODEL}mode=a-ssl", f"{VIEWS}action={group}", f"{VIEWS}num_views=2"]
-    return added
+        return [*added, "--config", str(HERE / "supervised.yaml"), f"{MODEL}train_backbone={name == 'supervised'}"]
+    added += [] if unstructured else measured(group, options.dataset)
+    return added + ([f"{MODEL}mode=a-ssl", f"{VIEWS}action={group}", f"{VIEWS}num_views=2"] if name == "a-ssl" else [])
 
 
-def settings(what: str, size: str) -> Iterator[tuple[str, list[str]]]:
+def measured(group: str, dataset: str) -> list[str]:
+    """Measure the gap of the losses, and the equivariance error of each layer, before and after training."""
+    own = {"group": group, "fill": BLACK[dataset]}
+    diagnostics = {
+        "loss_gap": {"class_path": f"{DIAGNOSTICS}LossGap", "init_args": own},
+        "equivariance": {"class_path": f"{DIAGNOSTICS}EquivarianceError", "init_args": own | {"layers": LAYERS}},
+    }
+    given = {"stages": ["probe"], "probe_size": 250, "probe_every_n_epochs": 1000, "diagnostics": diagnostics}
+    added = ["--trainer.callbacks+=lightning_ssl_geometry.callbacks.GeometryMonitor"]
+    return [*added, *(f"--trainer.callbacks.{name}={json.dumps(value)}" for name, value in given.items())]
+
+
+def settings(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     """Names of the cells, and what each adds to the command line."""
+    what = options.what
+    accurate = [f"{BACKBONE}kernels=accurate"]
     if what == "table1":
         for group in ("rotation", "translation", "scale"):
-            yield from ((f"{group}, {name}", arm(name, group, size)) for name in ARMS)
+            yield from ((f"{group}, {name}", arm(name, group, options)) for name in ARMS)
+        # A-SSL moves images by 20%, 1.5 places of the map: a mean squared distance of 3.5, for 21 without a limit.
+        yield "translation, h-ssl near", [*arm("h-ssl", "translation", options), *_limit(4)]
+        yield from ((f"scale (11/3), {name}", [*arm(name, "scale", options), *accurate]) for name in ARMS)
     elif what == "table2":
         for group in ("translation", "scale"):
-            yield from ((f"{group}, {name}", arm(name, group, size, unstructured=True)) for name in ARMS)
+            yield from ((f"{group}, {name}", arm(name, group, options, unstructured=True)) for name in ARMS)
+    elif what == "strength":
+        for steps, epochs in STEPS.items():
+            for limit in (None, 18, 4):
+                added = [*arm("h-ssl", "translation", options), f"--trainer.max_epochs={epochs}"]
+                yield f"{steps} steps, {limit or 'none'}", [*added, *_limit(limit)]
     elif what == "escnn":
         for name in ("h-ssl", "frozen"):
-            added = arm(name, "rotation", size)
+            added = arm(name, "rotation", options)
             yield f"rotation (escnn), {name}", ["--config", str(HERE / "escnn.yaml"), *added[2:]]
+    elif what == "base_size":
+        for size in BASE_SIZES:
+            for limit in (None, 1):
+                added = [*arm("h-ssl", "translation", options), f"{MODEL}base_size={size}", *_limit(limit)]
+                yield f"{size}" if limit is None else f"{size}, near", added
     else:
-        changed, values = {"base_size": ("base_size", BASE_SIZES), "distance": ("max_distance", DISTANCES)}[what]
-        for value in values:
-            yield f"{value}", [*arm("h-ssl", "translation", size), f"{MODEL}{changed}={value}"]
+        for limit in DISTANCES:
+            yield f"{limit or 'none'}", [*arm("h-ssl", "translation", options), *_limit(limit)]
+    if what in ("base_size", "distance"):
+        yield from ((name, arm(name, "translation", options)) for name in ("a-ssl", "frozen"))
+
+
+def _limit(distance: int | None) -> list[str]:
+    return [] if distance is None else [f"{MODEL}max_distance={distance}"]
 
 
 def output(options: argparse.Namespace) -> Path:
-    return options.output / options.size / options.what
+    of = "" if options.dataset == "mnist" else f"_{options.dataset}"
+    return options.output / options.size / f"{options.what}{of}"
 
 
 def scores(path: Path) -> dict[str, float]:
-    """The test scores of a finished run; empty if there is none."""
+    """The test scores of a finished run, and what was measured before and after training; empty if there is none."""
     for file in sorted(path.glob("version_*/metrics.csv")):
         with file.open() as opened:
-            rows = [row for row in csv.DictReader(opened) if row.get("test/accuracy")]
-        if rows:
-            found = {"classifier": float(rows[-1]["test/accuracy"])}
+            rows = list(csv.DictReader(opened))
+        tests = [row for row in rows if row.get("test/accuracy")]
+        if tests:
+            found = {"classifier": float(tests[-1]["test/accuracy"])}
             judged = {e.features: e.accuracy for e in read_run(file.parent).evaluations if e.labels == "all"}
-            return found | {"linear evaluation": judged["trained"]}
+            return found | {"linear evaluation": judged["trained"]} | _probed(rows)
     return {}
+
+
+def _probed(rows: list[dict[str, str]]) -> dict[str, float]:
+    """Quantity -> value before and after training, of the stage "probe"."""
+    found = {}
+    for name in sorted({name for row in rows for name in row if name.startswith("probe/")}):
+        values = [float(row[name]) for row in rows if row[name]]
+        found |= {f"{name.removeprefix('probe/')} {when}": values[at] for when, at in (("before", 0), ("after", -1))}
+    return found
 
 
 def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> Fit:
@@ -93,57 +150,90 @@ def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> 
 
 
 class Row(NamedTuple):
-    """One score of one run on the test set."""
+    """One value of one run: a score on the test set, or what was measured before or after training."""
 
     cell: str
     seed: int
-    score: str
-    accuracy: float
+    quantity: str
+    value: float
 
 
 def table(rows: list[Row], score: str) -> str:
     """Markdown: a row for each transformation (or setting), a column for each arm."""
-    by_cell: dict[str, list[float]] = {}
-    for row in rows:
-        if row.score == score:
-            by_cell.setdefault(row.cell, []).append(100 * row.accuracy)
-    found = {cell: over_seeds(values, ".1f") for cell, values in by_cell.items()}
+    per_cent = {cell: [100 * value for value in values] for cell, values in by_cell(rows, score).items()}
+    found = {cell: over_seeds(values, ".1f") for cell, values in per_cent.items()}
     if not any(", " in cell for cell in found):
         return markdown(["", f"{score}, %"], found.items())
-    groups = dict.fromkeys(cell.split(", ")[0] for cell in found)
-    lines = [[group, *(found.get(f"{group}, {name}", "") for name in ARMS)] for group in groups]
-    return markdown([f"{score}, %", *ARMS], lines)
+    columns = list(dict.fromkeys(cell.partition(", ")[2] for cell in found))
+    groups = dict.fromkeys(cell.partition(", ")[0] for cell in found)
+    lines = [[group, *(found.get(f"{group}, {name}" if name else group, "") for name in columns)] for group in groups]
+    return markdown([f"{score}, %", *columns], lines)
 
 
-def figure(rows: list[Row], xlabel: str):
-    """Fig. 2: accuracy against a setting, mean and standard deviation over seeds."""
+def by_cell(rows: list[Row], quantity: str) -> dict[str, list[float]]:
+    """Cell -> the values of its runs, in the order of the seeds."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row.quantity == quantity:
+            found.setdefault(row.cell, []).append(row.value)
+    return found
+
+
+def measurements(rows: list[Row]) -> str:
+    """Markdown: what was measured before -> after training, for each cell that has it."""
+    names = list(dict.fromkeys(row.quantity.rpartition(" ")[0] for row in rows if row.quantity not in SCORES))
+    cells = dict.fromkeys(row.cell for row in rows if row.quantity not in SCORES)
+    both = {name: [by_cell(rows, f"{name} {when}") for when in ("before", "after")] for name in names}
+    lines = [
+        [cell, *(" -> ".join(over_seeds(when.get(cell, []), ".3f") for when in both[name]) for name in names)]
+        for cell in cells
+    ]
+    return markdown(["before -> after training", *names], lines)
+
+
+def figure(rows: list[Row], score: str, xlabel: str):
+    """Fig. 2: the change of an accuracy from that of the first setting, mean and standard deviation over seeds."""
+    found = {cell: np.array(values) for cell, values in by_cell(rows, score).items()}
+    beside = {"a-ssl": "A-SSL", "frozen": "frozen"}
+    names = [cell for cell in found if cell not in beside and not cell.endswith(", near")]
+    first = found[names[0]]
+    changes = {cell: 100 * (values / first - 1) for cell, values in found.items()}
+    series = {"H-SSL": ([changes[name] for name in names], "blue", "solid")}
+    if f"{names[0]}, near" in found:
+        series["distance 1"] = ([changes[f"{name}, near"] for name in names], "green", "solid")
+    series |= {beside[name]: ([changes[name]] * len(names), "muted", "dashed") for name in beside if name in changes}
     lines = []
-    for score, color in zip(dict.fromkeys(row.score for row in rows), ("blue", "orange"), strict=True):
-        by_cell: dict[int, list[float]] = {}
-        for row in rows:
-            if row.score == score:
-                by_cell.setdefault(int(row.cell), []).append(100 * row.accuracy)
-        spread = [np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in by_cell.values()]
-        mean = np.array([np.mean(values) for values in by_cell.values()])
-        lines.append(Curve(score, np.array(list(by_cell), dtype=float), mean, color=color, spread=np.array(spread)))
-    return curves(lines, xlabel=xlabel, ylabel="test accuracy, %")
+    for name, (values, color, dash) in series.items():
+        spread = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in values])
+        y = np.array([v.mean() for v in values])
+        lines.append(Curve(name, np.arange(len(names), dtype=float), y, color=color, dash=dash, spread=spread))
+    note = f"{len(first)} seeds, each beside its own accuracy at {names[0]} ({100 * first.mean():.1f}% in the mean)."
+    caption = Caption(f"Fig. 2: {score}, by {xlabel}", notes=(note,))
+    return curves(lines, xlabel=xlabel, ylabel="change of test accuracy, %", names=names, caption=caption)
 
 
 def main() -> None:
-    what = ("law", "table1", "table2", "escnn", "base_size", "distance")
+    what = ("law", "table1", "table2", "strength", "base_size", "distance", "escnn")
     arguments = parser(__doc__, "runs/homomorphic", what=what)
     arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
+    arguments.add_argument("--dataset", choices=tuple(BLACK), default="mnist")
     options = arguments.parse_intermixed_args()
+    if options.dataset != "mnist" and (options.size == "paper" or options.what == "law"):
+        arguments.error(f"argument --dataset: Expected mnist for {options.what} of size {options.size}.")
     if options.what == "law":
         law.main(options)
         return
-    found = each(grid(options, dict(settings(options.what, options.size)), fit))
-    rows = [Row(cell, seed, score, accuracy) for cell, seed, of in found for score, accuracy in of.items()]
+    found = each(grid(options, dict(settings(options)), fit))
+    rows = [Row(cell, seed, name, value) for cell, seed, of in found for name, value in of.items()]
     write(rows, output(options) / "results.csv", ".4f")
-    print(*(table(rows, score) for score in dict.fromkeys(row.score for row in rows)), sep="\n\n")
+    print(*(table(rows, score) for score in SCORES), sep="\n\n")
+    if any(row.quantity not in SCORES for row in rows):
+        print(f"\n{measurements(rows)}")
     if options.what in ("base_size", "distance"):
         xlabel = {"base_size": "base space, fibers", "distance": "largest squared distance of a pair"}[options.what]
-        print(save(figure(rows, xlabel), output(options) / f"{options.what}.png"))
+        for score in SCORES:
+            name = f"{options.what}_{score.replace(' ', '_')}.png"
+            print(save(figure(rows, score, xlabel), output(options) / name))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 __all__ = ["LossGap"]
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, get_args
 
@@ -56,7 +57,7 @@ class LossGap(SampledRows):
         temperature: tau of both losses, > 0.
         contrast_size: Number of samples kept, >= 2. The losses depend on it.
         seed: Determines which samples are kept, and the group elements.
-        fill: Normalised value of the background. Pixels that enter the image at the border get it.
+        fill: Normalised value of the background, one number or one per channel. Pixels that enter at the border get it.
         turns: The number of rotations of the plane or of the hue, >= 2. It divides the number that the network has.
         margin: Width in pixels of the strip at each border whose positions are not compared, for "translation".
         pooling: How maps are averaged over rows and columns, for "scale": "mean", "area" or "window" (see
@@ -113,7 +114,7 @@ class LossGap(SampledRows):
         temperature: float = 0.1,
         contrast_size: int = 512,
         seed: int = 0,
-        fill: float = 0.0,
+        fill: float | Sequence[float] = 0.0,
         *,
         turns: int = 4,
         margin: int = 0,
@@ -175,6 +176,7 @@ class LossGap(SampledRows):
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # positions of g_0, and for both g of g^-1 g_0; images T_g x
+        fill = torch.tensor(self.fill) if isinstance(self.fill, Sequence) else self.fill
         if self.group in ("rotation", "dihedral", "hue"):
             count = number_of_orientations(self.group, self.turns)
             if group.order % count or (self.group == "dihedral" and group.order != count):
@@ -186,13 +188,13 @@ class LossGap(SampledRows):
             return (
                 base,
                 [table[element * (group.order // count), base] for element in elements],
-                [orient(image, element, self.turns, group=self.group, fill=self.fill) for element in elements],
+                [orient(image, element, self.turns, group=self.group, fill=fill) for element in elements],
             )
         if self.group == "scale":
             scales = self._scales(network, group)
             moved = [(group.order * u[:, view]).long() for view in range(2)]
             factors = [(scales[0] / scales.to(image.device)[place]).to(image.dtype) for place in moved]
-            return torch.zeros_like(moved[0]), moved, [rescale(image, f, fill=self.fill) for f in factors]
+            return torch.zeros_like(moved[0]), moved, [rescale(image, f, fill=fill) for f in factors]
         rows, columns = group.shape
         stride = self._stride(network)
         border = math.ceil(self.margin / stride)
@@ -209,7 +211,7 @@ class LossGap(SampledRows):
         return (
             base[:, 0] * columns + base[:, 1],
             [(base - step)[:, 0] * columns + (base - step)[:, 1] for step in steps],
-            [translate(image, move, fill=self.fill) for move in moves],
+            [translate(image, move, fill=fill) for move in moves],
         )
 
     def _scales(self, network: nn.Module, group: FiberGroup) -> Tensor:
