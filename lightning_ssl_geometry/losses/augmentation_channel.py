@@ -13,7 +13,7 @@ class AugmentationChannelLoss(nn.Module):
     """The loss of CRL-TAC (arXiv 2111.07679) as a module: :func:`functional.augmentation_channel_loss`.
 
     The loss estimates minus the information between an image and its embedding. Every rank gathers the samples of all
-    ranks, with gradient, and computes the loss of the global batch.
+    ranks, with gradient, and computes the loss of the global batch. The attribute `temperature` is 1 / beta.
 
     Args:
         beta: Inverse temperature, > 0 and finite; it multiplies the cosine.
@@ -24,7 +24,7 @@ class AugmentationChannelLoss(nn.Module):
         super().__init__()
         inside("(0, inf)", beta=beta)
         switch(jensen=jensen)
-        self.beta = beta
+        self.beta, self.temperature = beta, 1 / beta
         self.jensen = jensen
 
     def forward(self, z: Tensor, log_weight: Tensor | None = None) -> Tensor:

@@ -17,7 +17,9 @@ POLICY_QUANTITIES = {
     "policy_loss": Quantity(
         title="Loss of the policy",
         text="The loss that the policy alone lowers: the contrastive loss, in which each augmentation counts by "
-        "its probability, minus the weighted entropy of the policy.",
+        "its probability, minus the weighted entropy of the policy. Estimators of the policy's gradient have different "
+        "losses: compare runs with one of them only. The loss of `ScoreFunction` has the right gradient, but its value "
+        "means nothing.",
         low="The augmentations that the policy prefers tell samples apart.",
         high="The augmentations that the policy prefers do not tell samples apart.",
         paper=CRL_TAC,

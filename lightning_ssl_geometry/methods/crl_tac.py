@@ -89,7 +89,15 @@ class CRLTACModule(AlternatingModule):
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
-        "loss": replace(CONTRASTIVE_LOSS, paper=CRL_TAC, where="Alg. 1"),
+        "loss": replace(
+            CONTRASTIVE_LOSS,
+            text="Minus an estimate of the information that Z has about X, in nats. It depends on beta and on the "
+            "batch size.",
+            low="Far below 0: the augmentations of a sample find each other among those of all samples.",
+            high="Near 0: samples are not told apart.",
+            paper=CRL_TAC,
+            where="Alg. 1",
+        ),
         "batch_size": BATCH_SIZE,
         **POLICY_QUANTITIES,
     }

@@ -80,8 +80,9 @@ class HSSLModule(SSLModule):
         **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
 
     Raises:
-        ValueError: If an argument is out of range. A step raises it if the backbone's output does not fit `group`, if
-            no pair lies within `max_distance`, or if the batch has too few views or no label for the classifier.
+        ValueError: If an argument is out of range, or `group` names other orientations than the backbone's attribute
+            `orientation`. A step raises it if the backbone's output does not fit `group`, if no pair lies within
+            `max_distance`, or if the batch has too few views or no label for the classifier.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = FIBER_QUANTITIES
@@ -119,6 +120,9 @@ class HSSLModule(SSLModule):
             pooling=pooling,
         )
         inside("[0, 1]", hybrid_weight=hybrid_weight)
+        kind = getattr(backbone, "orientation", None)
+        if kind is not None and not {"rotation", "dihedral", "hue"}.isdisjoint(pairs.group) and kind not in pairs.group:
+            raise ValueError(f"Expected `group` with {kind!r}, the backbone's orientations, but got {pairs.group}.")
         super().__init__(backbone, _head(backbone, base_size) if projector is None else projector, **settings)
         self.pairs, self.mode, self.group, self.group_shape, self.seed = pairs, mode, pairs.group, group_shape, seed
         self.loss = loss or InfoNCELoss(temperature=0.1, form="KELLER")

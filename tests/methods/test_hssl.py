@@ -402,7 +402,18 @@ def test_a_strided_network_warns_of_sizes_that_are_not_exact(side):
         EquivariantCNN(width=1, group="scale")(torch.rand(2, 1, side, side))
 
 
-@pytest.mark.parametrize("scales", [(1.5, 1.0), (1.0, 1.0), (0.5, 1.0), ()])
+@pytest.mark.parametrize(("own", "group"), [("dihedral", "rotation"), ("rotation", "dihedral"), ("rotation", "hue")])
+def test_other_orientations_than_the_backbones_are_refused(own, group):
+    backbone = EquivariantCNN(width=2, group=own)
+    with pytest.raises(
+        ValueError, match=f"Expected `group` with '{own}', the backbone's orientations, but got .*{group}"
+    ):
+        HSSLModule(backbone, group=group)
+    assert HSSLModule(backbone, group=own).pairs.group == (own,)
+    assert HSSLModule(backbone, group="translation").pairs.group == ("translation",)
+
+
+@pytest.mark.parametrize("scales", [(1.5, 1.0), (1.0, 1.0), (0.4, 1.0), ()])
 def test_scales_out_of_order_are_refused(scales):
     with pytest.raises(ValueError, match="Expected `scales`"):
         EquivariantCNN(scales=scales)

@@ -41,7 +41,7 @@ class EquivariantCNN(nn.Module):
     turns is exact with both, for image sizes 4k + 1, such as 29.
 
     Attributes: `out_dim` = C = 4 * `width`, `group_shape` = (S, R) for S scales and R orientations, `scales`,
-    `rotations` and `stride`.
+    `rotations`, `orientation` ("rotation", "dihedral", "hue" or None) and `stride`.
 
     Args:
         in_channels: C_in.
@@ -83,6 +83,7 @@ class EquivariantCNN(nn.Module):
         sampled = len(of_group.scales) > 1 or (of_group.orientation != "hue" and 4 % of_group.rotations)
         sizes_of_layers = _layers("accurate" if kernels is None and sampled else kernels or "paper")
         self.scales, self.rotations, self.group_shape = of_group.scales, of_group.rotations, of_group.shape
+        self.orientation = of_group.orientation if of_group.shape[1] > 1 else None
         self._square = _turns_pixels(of_group)
         self.stride = math.prod(stride for _, _, stride in sizes_of_layers)
         channels = [in_channels, width, 2 * width, 4 * width]
@@ -110,7 +111,8 @@ class EquivariantResNet(nn.Module):
     pre-activation blocks. The defaults are for CIFAR-10. For Tiny ImageNet, set `blocks=2`, `widths=(1, 2, 4, 8)` and
     `strides=(1, 2, 2, 2)`. Equivariance to quarter turns is exact for image sizes 4k + 1 (8k + 1 for Tiny ImageNet).
 
-    Attributes: `out_dim` = C, `group_shape` = (S, R) for S scales and R orientations, `scales` and the total `stride`.
+    Attributes: `out_dim` = C, `group_shape` = (S, R) for S scales and R orientations, `scales`, `rotations`,
+    `orientation` ("rotation", "dihedral", "hue" or None) and the total `stride`.
 
     Args:
         in_channels: C_in.
@@ -149,6 +151,7 @@ class EquivariantResNet(nn.Module):
         integer(1, in_channels=in_channels, width=width, blocks=blocks)
         of_group = elements(group, scales, rotations)
         self.scales, self.rotations, self.group_shape = of_group.scales, of_group.rotations, of_group.shape
+        self.orientation = of_group.orientation if of_group.shape[1] > 1 else None
         self._square = _turns_pixels(of_group)
         filters = _filters(of_group, padding_mode)
         self.layers = nn.Sequential(
