@@ -15,6 +15,7 @@ from lightning_ssl_geometry.methods import (
     ContrastiveFlowModule,
     CRLTACModule,
     DirectCLRModule,
+    HomomorphicBYOLModule,
     HSSLModule,
     SimCLRModule,
     SupervisedModule,
@@ -88,6 +89,14 @@ def byol():
     return BYOLModule(*online, predictor, momentum=0.8, optimizer=partial(SGD, lr=0.001), warmup_epochs=1)
 
 
+def homomorphic_byol():
+    torch.manual_seed(0)
+    backbone = EquivariantCNN(width=8, group="translation", norm="group")
+    head, predictor = MLPProjector(32, 16, 8, norm="layer"), MLPProjector(8, 16, 8, norm="layer")
+    of = {"mode": "a-ssl", "projector": head, "momentum": 0.8, "optimizer": partial(SGD, lr=0.001), "warmup_epochs": 1}
+    return HomomorphicBYOLModule(backbone, predictor, **of)
+
+
 def contrastive_flow():
     torch.manual_seed(0)
     network = nn.Sequential(SmallCNN(1, 8, "group"), nn.Linear(64, 8))
@@ -103,6 +112,7 @@ METHODS = {
     "direct_clr": direct_clr,
     "simclr": simclr,
     "hssl": hssl,
+    "homomorphic_byol": homomorphic_byol,
     "supervised": supervised,
     "vicreg": vicreg,
 }

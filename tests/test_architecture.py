@@ -114,7 +114,16 @@ def test_imports_between_rooms(path):
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "methods").glob("*.py")), ids=lambda path: path.stem)
 def test_a_method_imports_no_sibling_method(path):
-    shared = {"alternating", "augmentation_policy", "base", "classification", "fiber_pairs", "schedule", "two_views"}
+    shared = {
+        "alternating",
+        "augmentation_policy",
+        "base",
+        "classification",
+        "fiber_pairs",
+        "moving_target",
+        "on_fibers",
+    }
+    shared |= {"schedule", "two_views"}
     for name in imports(path):
         if path.stem != "__init__" and name.startswith("lightning_ssl_geometry.methods."):
             assert name.split(".")[2] in shared

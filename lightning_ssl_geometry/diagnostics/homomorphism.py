@@ -19,9 +19,9 @@ from lightning_ssl_geometry.functional.groups.equivariance import Transformation
 from lightning_ssl_geometry.functional.groups.fibers import (
     FiberGroup,
     Pooling,
-    check_pooling,
     feature_map,
     fiber_bundle,
+    pooling_for,
 )
 from lightning_ssl_geometry.functional.groups.orientation import number_of_orientations, orient, relative_orientations
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
@@ -122,7 +122,6 @@ class LossGap(SampledRows):
     ) -> None:
         super().__init__(("augmented", "homomorphic"), contrast_size, seed)
         one_of(get_args(Transformation), group=group)
-        check_pooling(pooling, (group,))
         positive(temperature=temperature)
         at_least(0, margin=margin)
         if margin and group != "translation":
@@ -130,7 +129,7 @@ class LossGap(SampledRows):
         self.group, self.scales, self.stride = group, scales, stride
         integer(2, turns=turns)
         self.temperature, self.fill, self.turns = temperature, fill, turns
-        self.margin, self.pooling = margin, pooling
+        self.margin, self.pooling = margin, pooling_for((group,), pooling)
 
     def update(
         self, image: Tensor, feature_extractor: nn.Module, projector: nn.Module, index: Tensor | None = None

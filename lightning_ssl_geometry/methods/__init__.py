@@ -7,6 +7,7 @@ __all__ = [
     "ContrastiveFlowModule",
     "DirectCLRModule",
     "HSSLModule",
+    "HomomorphicBYOLModule",
     "SSLModule",
     "SimCLRModule",
     "SupervisedModule",
@@ -19,6 +20,7 @@ from lightning_ssl_geometry.methods.byol import BYOLModule
 from lightning_ssl_geometry.methods.contrastive_flow import ContrastiveFlowModule
 from lightning_ssl_geometry.methods.crl_tac import CRLTACModule
 from lightning_ssl_geometry.methods.direct_clr import DirectCLRModule
+from lightning_ssl_geometry.methods.homomorphic_byol import HomomorphicBYOLModule
 from lightning_ssl_geometry.methods.hssl import HSSLModule
 from lightning_ssl_geometry.methods.simclr import SimCLRModule
 from lightning_ssl_geometry.methods.supervised import SupervisedModule

@@ -20,10 +20,10 @@ from lightning_ssl_geometry.functional.groups.fibers import (
     Pooling,
     base_spaces,
     check_group,
-    check_pooling,
     feature_map,
     fiber_bundle,
     nearby_bases,
+    pooling_for,
 )
 from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS
 from lightning_ssl_geometry.methods.classification import ACCURACY, CROSS_ENTROPY
@@ -91,7 +91,6 @@ class FiberPairs:
         pooling: Pooling = "mean",
     ) -> None:
         self.group = check_group(group)
-        check_pooling(pooling, self.group)
         one_of(get_args(Mode), mode=mode)
         at_least(1, base_size=base_size)
         if base_size > 1 and "translation" in self.group and len(self.group) > 1:
@@ -121,7 +120,8 @@ class FiberPairs:
             raise ValueError(f"Expected `min_distance` <= `max_distance` = {max_distance}, but got {min_distance}.")
         self.mode, self.base_size = mode, base_size
         self.max_distance, self.min_distance = max_distance, min_distance
-        self.wrap_distance, self.circular, self.pooling = wrap_distance, circular, pooling
+        self.wrap_distance, self.circular = wrap_distance, circular
+        self.pooling = pooling_for(self.group, pooling)
         self._bases: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
 
     @property

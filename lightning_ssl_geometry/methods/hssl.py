@@ -25,23 +25,21 @@ from collections.abc import Sequence
 from typing import ClassVar, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.groups.fibers import Axis, Pooling
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import SSLModule, SSLSettings
-from lightning_ssl_geometry.methods.classification import classification
+from lightning_ssl_geometry.methods.base import SSLSettings
 from lightning_ssl_geometry.methods.fiber_pairs import FIBER_QUANTITIES, FiberPairs, Mode
-from lightning_ssl_geometry.nn import MLPProjector
-from lightning_ssl_geometry.nn.equivariant import GroupPool
+from lightning_ssl_geometry.methods.on_fibers import OnFibers, fiber_head
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
 
 
-class HSSLModule(SSLModule):
+class HSSLModule(OnFibers):
     """Contrastive learning on two parts of a feature map (H-SSL), on two augmented views (A-SSL), or both.
 
     A base space is a set of b group elements. Its fiber bundle is the b C features at these elements (Keller, Suau &
@@ -120,18 +118,10 @@ class HSSLModule(SSLModule):
             pooling=pooling,
         )
         inside("[0, 1]", hybrid_weight=hybrid_weight)
-        kind = getattr(backbone, "orientation", None)
-        if kind is not None and not {"rotation", "dihedral", "hue"}.isdisjoint(pairs.group) and kind not in pairs.group:
-            raise ValueError(f"Expected `group` with {kind!r}, the backbone's orientations, but got {pairs.group}.")
-        super().__init__(backbone, _head(backbone, base_size) if projector is None else projector, **settings)
-        self.pairs, self.mode, self.group, self.group_shape, self.seed = pairs, mode, pairs.group, group_shape, seed
+        super().__init__(backbone, fiber_head(backbone, base_size) if projector is None else projector, **settings)
+        self.on_fibers(pairs, group_shape, classifier, seed=seed)
         self.loss = loss or InfoNCELoss(temperature=0.1, form="KELLER")
         self.hybrid_weight = hybrid_weight
-        self.classifier = classifier
-        self.pool = GroupPool()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.pool(self.backbone(x))
 
     def step(self, batch: Batch) -> Observation:
         """Return `h`, `z`, `fibers` and the `loss`, which includes the classifier's loss."""
@@ -142,40 +132,4 @@ class HSSLModule(SSLModule):
         loss = self.loss(z[0], z[1])
         if self.mode == "hybrid":
             loss = (1 - self.hybrid_weight) * loss + self.hybrid_weight * self.loss(z[0], z[2])
-        h = self.pool(features).unflatten(0, (len(views), -1)).expand(2, -1, -1)
-        observation: Observation = {
-            "loss": loss,
-            "h": h,
-            "z": z[:2],
-            "fibers": fibers[:2],
-            "feature_extractor": self.backbone,
-        }
-        if "image" in batch and not self.training:
-            features = self.backbone(batch["image"])
-            observation["h_image"] = self.pool(features)
-        if self.classifier is not None:
-            error, accuracy = classification(self.classifier(features.detach()), batch)
-            observation["scores"] = {"ssl_loss": loss.detach(), "classifier_loss": error.detach(), "accuracy": accuracy}
-            observation["loss"] = loss + error
-        return observation
-
-    def project_image(self, h: Tensor, batch: Batch) -> Tensor | None:
-        """Return None: the projector maps fibers at base spaces that are drawn at random."""
-        return None
-
-    def fibers(self, features: Tensor, batch: Batch) -> Tensor:
-        """Draw base spaces and return their fiber bundles (2, N, b C), the positive pairs.
-
-        For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others. `features` is
-        the backbone's output for all views, one after the other. If the batch has no `index`, `torch.rand` is used.
-        """
-        uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
-        shape = self.group_shape or getattr(self.backbone, "group_shape", None)
-        return self.pairs(features, uniform, shape, getattr(self.backbone, "scales", None))
-
-
-def _head(backbone: nn.Module, base_size: int) -> nn.Module:
-    channels = getattr(backbone, "out_dim", None)
-    if not isinstance(channels, int):
-        raise ValueError(f"Expected `projector` for a {type(backbone).__name__}, which has no `out_dim`, but got None.")
-    return MLPProjector(base_size * channels, 128, 128, depth=3, last_norm=True)
+        return self.observed(loss, features, fibers, z=z, batch=batch)

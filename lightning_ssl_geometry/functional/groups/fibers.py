@@ -93,7 +93,7 @@ def feature_map(
     FiberGroup(shape=(4,), cyclic=(True,))
     """
     names = check_group(group)
-    check_pooling(pooling, names)
+    pooling_for(names, pooling)
     if z.ndim == 4:
         z = z.unsqueeze(2)
     if z.ndim != 5:
@@ -126,14 +126,15 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
     return tuple(name for name in get_args(Axis) if name in names)
 
 
-def check_pooling(pooling: Pooling, names: Sequence[Axis]) -> None:
-    """Raise a ValueError if `pooling` is unknown, or needs another group than the axes `names`."""
+def pooling_for(names: Sequence[Axis], pooling: Pooling) -> Pooling:
+    """Return `pooling`. Raise a ValueError if it is unknown, or needs another group than the axes `names`."""
     one_of(get_args(Pooling), pooling=pooling)
     if pooling != "mean" and ("scale" not in names or "translation" in names):
         raise ValueError(
             f"Expected `pooling` = 'mean' for a group without scales or with translations, but got {pooling!r} for "
             f"{tuple(names)}."
         )
+    return pooling
 
 
 def _weights(pooling: Pooling, scales: Sequence[float], z: Tensor) -> Tensor:

@@ -94,7 +94,11 @@ def hermite_gaussian_basis(
     sizes, flips = supports(kernel_size, scales), (False, True) if mirrored else (False,)
     sampled = [
         torch.cat(
-            [_turned(size, scale, family, (rotations, flips)) for family in _families(effective_size, basis_type)], 1
+            [
+                _turned(size, scale, family, orientations=(rotations, flips))
+                for family in _families(effective_size, basis_type)
+            ],
+            1,
         )
         for size, scale in zip(sizes, scales, strict=True)
     ]
@@ -153,7 +157,7 @@ def _families(effective_size: int, basis_type: BasisType) -> Iterator[_Family]:
         yield _Family(_NARROWER**-power, _HIGHEST + 1, _HIGHEST)
 
 
-def _turned(size: int, scale: float, family: _Family, orientations: tuple[int, Sequence[bool]]) -> Tensor:
+def _turned(size: int, scale: float, family: _Family, *, orientations: tuple[int, Sequence[bool]]) -> Tensor:
     """Sample the functions of a family at each orientation, (R, functions, k, k)."""
     rotations, flips = orientations
     order = torch.arange(family.orders)
