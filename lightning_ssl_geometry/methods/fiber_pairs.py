@@ -8,7 +8,7 @@ __all__ = ["FIBER_QUANTITIES", "FiberPairs", "Mode"]
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -20,9 +20,10 @@ from lightning_ssl_geometry.functional.groups.fibers import (
     Pooling,
     base_spaces,
     check_group,
+    count_nearby,
+    draw_nearby,
     feature_map,
     fiber_bundle,
-    nearby_bases,
     pooling_for,
 )
 from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS
@@ -122,7 +123,11 @@ class FiberPairs:
         self.max_distance, self.min_distance = max_distance, min_distance
         self.wrap_distance, self.circular = wrap_distance, circular
         self.pooling = pooling_for(self.group, pooling)
-        self._bases: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
+        limited = max_distance is not None or min_distance > 0
+        self._limits: dict[str, Any] = (
+            {"max_distance": max_distance, "min_distance": min_distance, "wrap": wrap_distance} if limited else {}
+        )
+        self._bases: dict[tuple[object, ...], Tensor] = {}
 
     @property
     def num_views(self) -> int:
@@ -169,12 +174,11 @@ class FiberPairs:
         maps, group = feature_map(
             features, self.group, shape, circular=self.circular, pooling=self.pooling, scales=scales
         )
-        bases, *near = self._base_spaces(group, maps.device)
+        bases = self._base_spaces(group, maps.device)
         view = maps.unflatten(0, (self.num_views, -1))  # (V, N, C, |G|)
         first, second = (uniform * len(bases)).long().unbind(1)
-        if near:
-            order, count = near
-            second = order[first, (uniform[:, 1] * count[first]).long()]
+        if self._limits:
+            second = draw_nearby(bases, first, uniform[:, 1], group=group, **self._limits)
         if self.mode == "h-ssl":
             pairs = [(view[0], first), (view[0], second)]
         elif self.mode == "a-ssl":
@@ -183,15 +187,12 @@ class FiberPairs:
             pairs = [(view[0], first), (view[1], first), (view[0], second)]
         return torch.stack([fiber_bundle(z, bases[place]) for z, place in pairs])
 
-    def _base_spaces(self, group: FiberGroup, device: torch.device) -> tuple[Tensor, ...]:
+    def _base_spaces(self, group: FiberGroup, device: torch.device) -> Tensor:
         key = (group, device)
         if key not in self._bases:
             whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved
             bases = torch.arange(group.order)[None] if whole else base_spaces(group, self.base_size)
-            near: tuple[Tensor, ...] = ()
-            if self.max_distance is not None or self.min_distance > 0:
-                near = nearby_bases(
-                    bases, group, self.max_distance, min_distance=self.min_distance, wrap=self.wrap_distance
-                )
-            self._bases[key] = tuple(part.to(device) for part in (bases, *near))
+            if self._limits:
+                count_nearby(bases, group, **self._limits)  # at least one for each
+            self._bases[key] = bases.to(device)
         return self._bases[key]

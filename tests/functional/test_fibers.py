@@ -5,11 +5,14 @@ import itertools
 import pytest
 import torch
 
+from lightning_ssl_geometry.functional.groups import fibers
 from lightning_ssl_geometry.functional.groups.action import quarter_turn
 from lightning_ssl_geometry.functional.groups.fibers import (
     FiberGroup,
     base_spaces,
     check_group,
+    count_nearby,
+    draw_nearby,
     feature_map,
     fiber_bundle,
     nearby_bases,
@@ -118,6 +121,29 @@ def test_a_window_is_the_mean_of_the_pixels_in_it_and_of_shares_of_those_at_its_
 def test_a_mean_that_does_not_fit_the_group_is_refused(group, pooling, scales, message):
     with pytest.raises(ValueError, match=message):
         feature_map(z(1, 2, 3, 5, 5), group, pooling=pooling, scales=scales)
+
+
+@pytest.mark.parametrize("pairs", [1 << 22, 100])
+@pytest.mark.parametrize(("limits", "wrap"), [((0, 2), False), ((1, None), False), ((1, 5), True), ((4, 9), False)])
+def test_a_near_base_is_drawn_as_the_table_says(limits, wrap, pairs, monkeypatch):
+    monkeypatch.setattr(fibers, "_PAIRS", pairs)  # in parts of one row, too
+    group = FiberGroup((5, 6), (wrap, wrap))
+    bases, given = base_spaces(group, 2), {"min_distance": limits[0], "wrap": wrap}
+    order, count = nearby_bases(bases, group, limits[1], **given)
+    first = torch.arange(400) % len(bases)
+    u = torch.rand(400, generator=torch.Generator().manual_seed(0))
+    found = draw_nearby(bases, first, u, group, max_distance=limits[1], **given)
+    assert torch.equal(found, order[first, (u * count[first]).long()])
+    assert torch.equal(count_nearby(bases, group, limits[1], **given), count)
+
+
+def test_drawing_a_near_base_of_a_large_map_needs_no_table_of_all_pairs():
+    group = FiberGroup((96, 96), (False, False))
+    bases = base_spaces(group)
+    with torch.profiler.profile(profile_memory=True) as seen:
+        draw_nearby(bases, torch.arange(0, len(bases), 90), torch.rand(103), group, min_distance=1)
+    most = max(abs(event.self_cpu_memory_usage) for event in seen.key_averages())
+    assert most < 9216**2  # bytes; a table of indices would have 8 times as many
 
 
 def test_groups_have_an_order_of_their_own():

@@ -26,7 +26,7 @@ __all__ = [
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -226,29 +226,85 @@ def nearby_bases(
     Raises:
         ValueError: If no base space is near another one, or if one has none near it.
     """
+    count = count_nearby(bases, group, max_distance, min_distance=min_distance, wrap=wrap)
+    orders = [
+        within.int().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())].clone()
+        for within in _near(bases[:, 0], bases[:, 0], group, limits=(min_distance, max_distance), wrap=wrap)
+    ]
+    return torch.cat(orders), count
+
+
+def count_nearby(
+    bases: Tensor,
+    group: FiberGroup,
+    max_distance: float | None = None,
+    *,
+    min_distance: float = 0.0,
+    wrap: bool = False,
+) -> Tensor:
+    """Count the base spaces near each base space, int64 (B,), with the arguments and errors of :func:`nearby_bases`."""
     inside("[0, inf)", min_distance=min_distance)
-    first, most = bases[:, 0], math.inf if max_distance is None else max_distance
-    orders, counts, pairs = [], [], False
-    for rows in first.split(max(1, _PAIRS // len(first))):
-        distance = topographic_distance(rows[:, None], first, group, wrap=wrap)
-        within = (distance <= most) & (distance >= min_distance)
-        pairs = pairs or bool((within & (distance > 0)).any())
-        counts.append(within.sum(1))
-        order = within.int().argsort(dim=1, descending=True, stable=True)
-        orders.append(order[:, : max(1, int(counts[-1].max()))].clone())
-    count, widest = torch.cat(counts), max(order.shape[1] for order in orders)
-    if not pairs and (min_distance <= 0 or (max_distance is not None and max_distance < 1)):
+    limits, first = (min_distance, max_distance), bases[:, 0]
+    count = torch.cat([within.sum(1) for within in _near(first, first, group, limits=limits, wrap=wrap)])
+    alone = min_distance <= 0 and bool((count == 1).all())  # each is near itself alone
+    if alone or (max_distance is not None and max_distance < 1):
         raise ValueError(
             f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
         )
     if not count.all():
-        limits = f"from {min_distance} to {max_distance}"
         raise ValueError(
             f"Expected `min_distance` with a second base space for each first one, but {int((count == 0).sum())} of "
-            f"{len(count)} have none at squared distances {limits}."
+            f"{len(count)} have none at squared distances from {min_distance} to {max_distance}."
         )
-    padded = [torch.cat([each, each[:, :1].expand(-1, widest - each.shape[1])], 1) for each in orders]
-    return torch.cat(padded), count
+    return count
+
+
+def draw_nearby(
+    bases: Tensor,
+    first: Tensor,
+    uniform: Tensor,
+    group: FiberGroup,
+    *,
+    max_distance: float | None = None,
+    min_distance: float = 0.0,
+    wrap: bool = False,
+) -> Tensor:
+    """Draw, for each of N base spaces, one of those near it (see :func:`nearby_bases`), each with equal probability.
+
+    No table of all pairs of base spaces is made: the memory is that of some millions of distances.
+
+    Args:
+        bases: (B, b), B base spaces, from :func:`base_spaces`.
+        first: int64 (N,), indices of base spaces that have others near them.
+        uniform: (N,), random numbers in [0, 1).
+        group: The group, from :func:`feature_map`.
+        max_distance: Largest :func:`topographic_distance` of the first elements of near base spaces; None: no limit.
+        min_distance: Smallest such distance.
+        wrap: Whether distances along a cyclic axis are those of the shorter way round.
+
+    Returns:
+        int64 (N,), indices of base spaces.
+    """
+    chosen, drawn = bases[:, 0], []
+    masks = _near(chosen[first], chosen, group, limits=(min_distance, max_distance), wrap=wrap)
+    for within, u in zip(masks, uniform.split(_rows(len(chosen))), strict=True):
+        place = (u * within.sum(1)).long() + 1  # of the drawn one among those near, from 1
+        drawn.append((within.cumsum(1) == place[:, None]).int().argmax(1))
+    return torch.cat(drawn)
+
+
+def _rows(count: int) -> int:
+    return max(1, _PAIRS // count)
+
+
+def _near(
+    rows: Tensor, first: Tensor, group: FiberGroup, *, limits: tuple[float, float | None], wrap: bool
+) -> Iterator[Tensor]:
+    """Yield whether each of some rows is near each of `first` (B,), in parts (n, B)."""
+    least, most = limits[0], math.inf if limits[1] is None else limits[1]
+    for part in rows.split(_rows(len(first))):
+        distance = topographic_distance(part[:, None], first, group, wrap=wrap)
+        yield (distance <= most) & (distance >= least)
 
 
 def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
