@@ -3,6 +3,7 @@
 __all__ = [
     "OUTPUT",
     "check_settled",
+    "gradient_isolated",
     "hidden_layers",
     "layer_outputs",
     "matching_submodules",
@@ -54,6 +55,36 @@ def _outer(names: Sequence[str]) -> list[str]:
 def _unnamed(network: nn.Module, argument: str, given: str, offered: Sequence[str]) -> str:
     hint = one_of_these(offered) or " It has none."
     return f"Expected `{argument}` to name submodules of {type(network).__name__}, but got {given}.{hint}"
+
+
+@contextmanager
+def gradient_isolated(network: nn.Module, blocks: Sequence[str], argument: str) -> Iterator[list[Tensor]]:
+    """Stop the gradient after some submodules of a network: what comes later trains none of what came before.
+
+    Args:
+        network: The network.
+        blocks: Dotted names of submodules that return one tensor.
+        argument: Name of the user's argument that contains `blocks`, for the error message.
+
+    Yields:
+        A list, which a call of the network inside of the context extends by the outputs of the submodules, in the order
+        in which they are called. The gradient flows from these to the submodules before.
+
+    Raises:
+        ValueError: If there is no submodule of a name.
+    """
+    outputs: list[Tensor] = []
+
+    def cut(module: nn.Module, args: object, output: Tensor) -> Tensor:
+        outputs.append(output)
+        return output.detach()
+
+    handles = [submodule(network, name, argument).register_forward_hook(cut) for name in blocks]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def matching_submodules(network: nn.Module, patterns: Sequence[str], argument: str) -> list[str]:

@@ -25,11 +25,12 @@ from collections.abc import Sequence
 from typing import ClassVar, Unpack
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.groups.fibers import Axis, Pooling
+from lightning_ssl_geometry.introspection import gradient_isolated, submodule
 from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.methods.base import SSLSettings
 from lightning_ssl_geometry.methods.fiber_pairs import FIBER_QUANTITIES, FiberPairs, Mode
@@ -59,7 +60,8 @@ class HSSLModule(OnFibers):
             outputs, each with batch norm. The backbone then needs the attribute `out_dim`.
         loss: Maps (z1, z2), each (N, P), to a scalar. None: InfoNCE at temperature 0.1 without the positive in the
             denominator (Eq. 2 and 3). The negatives are both bundles of every other sample.
-        base_size: b, the number of group elements in a base space.
+        base_size: b, the number of group elements in a base space. 1 if translation comes with another axis: a larger
+            base space of a turned or resized image would have to be turned or resized itself.
         max_distance: Largest squared distance between the two base spaces of a positive pair, in steps along the axes,
             >= 1. The second base space is drawn uniformly from all base spaces within this distance of the first. It
             may equal the first. None: both are drawn independently.
@@ -72,6 +74,12 @@ class HSSLModule(OnFibers):
         seed: Seed of the base spaces.
         min_distance: Smallest squared distance between the two base spaces of a positive pair, >= 0. At 0, as in the
             paper, the second base space may equal the first, and the pair is then two equal vectors. At 1, it may not.
+        blocks: Names of submodules of the backbone after which the gradient stops, in the order of their calls, such as
+            "layers.2". Each is trained by a loss of its own, as in Greedy InfoMax (Loewe et al. 2019), and what comes
+            after the last of them by the loss of the backbone's output. The losses are added. None: the loss of the
+            output trains the whole backbone.
+        heads: A projector for the feature map of each of `blocks`. The representation h and the observed z are those of
+            the backbone's output.
         pooling: How maps are averaged over rows and columns, if `group` has scales and no translation: "mean", "area"
             or "window" (see :func:`~lightning_ssl_geometry.functional.groups.fibers.feature_map`). The paper uses
             "mean", which does not commute with changes of scale. The others need the backbone's attribute `scales`.
@@ -104,6 +112,8 @@ class HSSLModule(OnFibers):
         seed: int = 0,
         *,
         min_distance: float = 0.0,
+        blocks: Sequence[str] | None = None,
+        heads: list[nn.Module] | None = None,
         pooling: Pooling = "mean",
         **settings: Unpack[SSLSettings],
     ) -> None:
@@ -122,14 +132,29 @@ class HSSLModule(OnFibers):
         self.on_fibers(pairs, group_shape, classifier, seed=seed)
         self.loss = loss or InfoNCELoss(temperature=0.1, form="KELLER")
         self.hybrid_weight = hybrid_weight
+        self.blocks, self.heads = tuple(blocks or ()), nn.ModuleList(heads or ())
+        if isinstance(blocks, str) or len(self.blocks) != len(self.heads):
+            raise ValueError(
+                f"Expected a list of `blocks` with as many `heads`, but got {blocks} and {len(self.heads)}."
+            )
+        for name in self.blocks:
+            submodule(backbone, name, "blocks")
 
     def step(self, batch: Batch) -> Observation:
         """Return `h`, `z`, `fibers` and the `loss`, which includes the classifier's loss."""
         views = self.pairs.chosen(batch["views"])
-        features = self.backbone(torch.cat(views))
+        with gradient_isolated(self.backbone, self.blocks, "blocks") as inner:
+            features = self.backbone(torch.cat(views))
         fibers = self.fibers(features, batch)
         z = self.project(fibers.flatten(0, 1)).unflatten(0, fibers.shape[:2])
-        loss = self.loss(z[0], z[1])
+        loss = self._loss_of_pairs(z)
+        for head, maps in zip(self.heads, inner, strict=True):
+            bundles = self.fibers(maps, batch)
+            loss = loss + self._loss_of_pairs(head(bundles.flatten(0, 1)).unflatten(0, bundles.shape[:2]))
+        return self.observed(loss, features, fibers, z=z, batch=batch)
+
+    def _loss_of_pairs(self, z: Tensor) -> Tensor:
+        loss: Tensor = self.loss(z[0], z[1])
         if self.mode == "hybrid":
             loss = (1 - self.hybrid_weight) * loss + self.hybrid_weight * self.loss(z[0], z[2])
-        return self.observed(loss, features, fibers, z=z, batch=batch)
+        return loss

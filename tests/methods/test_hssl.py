@@ -402,6 +402,48 @@ def test_a_strided_network_warns_of_sizes_that_are_not_exact(side):
         EquivariantCNN(width=1, group="scale")(torch.rand(2, 1, side, side))
 
 
+def test_isolated_blocks_are_trained_by_their_own_losses_alone():
+    """Greedy InfoMax: the gradient of a block is that of its own loss, with all before it as constants."""
+    torch.manual_seed(0)
+    backbone = EquivariantCNN(width=8, group="translation", norm="group").double()
+    heads = [nn.Linear(4 * 8, 6).double(), nn.Linear(4 * 16, 6).double()]
+    last = nn.Linear(4 * 32, 6).double()
+    given = {"base_size": 4, "min_distance": 1, "projector": last}
+    model = HSSLModule(backbone, blocks=["layers.2", "layers.5"], heads=heads, **given)
+    sample = {"views": (torch.rand(5, 1, 17, 17, dtype=torch.float64),), "index": torch.arange(5)}
+    model.step(sample)["loss"].backward()
+    found = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    x = sample["views"][0]
+    for part, head in zip(
+        (backbone.layers[:3], backbone.layers[3:6], backbone.layers[6:]), [*heads, last], strict=True
+    ):
+        model.zero_grad()
+        x = part(x.detach())
+        bundles = model.fibers(x, sample)
+        model.loss(*head(bundles)).backward()
+        grads = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+        assert {name for name in grads if name.startswith("backbone")}
+        torch.testing.assert_close({name: found[name] for name in grads}, grads)
+    whole = HSSLModule(backbone, **given).step(sample)["loss"]
+    assert model.step(sample)["loss"] > whole  # the losses are added
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"blocks": ["layers.2"]}, r"Expected a list of `blocks` with as many `heads`, but got \['layers.2'\] and 0"),
+        ({"blocks": "layers.2", "heads": [nn.Identity()] * 8}, "Expected a list of `blocks` with as many `heads`, but"),
+        (
+            {"blocks": ["layer.2"], "heads": [nn.Identity()]},
+            "Expected `blocks` to name submodules of EquivariantCNN, but",
+        ),
+    ],
+)
+def test_blocks_that_do_not_fit_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        HSSLModule(EquivariantCNN(width=2, group="translation"), **given)
+
+
 @pytest.mark.parametrize(("own", "group"), [("dihedral", "rotation"), ("rotation", "dihedral"), ("rotation", "hue")])
 def test_other_orientations_than_the_backbones_are_refused(own, group):
     backbone = EquivariantCNN(width=2, group=own)
