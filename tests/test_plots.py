@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
+from sklearn.isotonic import isotonic_regression
 
 from lightning_ssl_geometry import plots
 from lightning_ssl_geometry.plots import (
@@ -143,6 +144,9 @@ def test_ticks_are_round_within_the_limits_and_told_apart_and_labels_keep_their_
     moved = _apart(heights, 13.0, 30.0, 200.0)
     assert (np.diff(moved[np.argsort(heights)]) >= 13.0 - 1e-9).all()
     assert moved.max() <= 200.0
+    steps, order = 13.0 * np.arange(7), np.argsort(heights)
+    nearest = isotonic_regression(heights[order] - steps).clip(30.0, 200.0 - 78.0) + steps  # by least squares
+    np.testing.assert_allclose(moved[order], nearest)
 
 
 @pytest.mark.parametrize(

@@ -242,12 +242,18 @@ def _listed(axes: "Axes", lines: Sequence[Curve]) -> None:
 
 
 def _apart(heights: Floats, gap: float, low: float, high: float) -> Floats:
-    # one pass up and one pass down, until neighbours are at least `gap` apart
+    """Move heights as little as possible (least squares), so that neighbours are at least `gap` apart, within limits.
+
+    If they do not fit between `low` and `high`, the lowest ones lie below `low`.
+    """
     order = np.argsort(heights, kind="stable")
-    moved = heights[order].clip(low, high)
-    for number in range(1, len(moved)):
-        moved[number] = max(moved[number], moved[number - 1] + gap)
-    moved[-1:] = moved[-1:].clip(max=high)
-    for number in range(len(moved) - 1, 0, -1):
-        moved[number - 1] = min(moved[number - 1], moved[number] - gap)
+    steps = gap * np.arange(len(heights))
+    blocks: list[tuple[float, int]] = []  # means of neighbours that touch, without the gaps between them, and counts
+    for value in heights[order] - steps:
+        blocks.append((float(value), 1))
+        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+            (a, m), (b, n) = blocks[-2:]
+            blocks[-2:] = [((a * m + b * n) / (m + n), m + n)]
+    level = np.repeat([mean for mean, _ in blocks], [count for _, count in blocks])
+    moved = level.clip(low).clip(max=high - gap * (len(heights) - 1)) + steps
     return moved[np.argsort(order, kind="stable")]
