@@ -177,7 +177,7 @@ def read_run(run: str | os.PathLike[str]) -> Run:
     arrays, seen = without_seen(logs.arrays)
     snapshots, firsts = without_firsts(logs.snapshots)
     notes += [] if logs.scalars or is_there(folder / "metrics.csv") else [_NO_SCALARS]
-    notes += [*([] if arrays else [_NO_ARRAYS]), *more]
+    notes += [*([] if arrays or logs.declared else [_NO_ARRAYS]), *more]
     evaluations: tuple[Evaluation, ...] = reads.of(f"{EVALUATIONS}.csv", read_evaluations, ())
     notes += record.notes
     layers = reads.of("layers.csv", read_layers, None)

@@ -100,6 +100,11 @@ def test_missing_files_are_named_and_the_config_where_the_command_line_writes_on
     assert read_run(tmp_path).info == {"model": "B", "data": "C", "seed": 3}
 
 
+def test_a_run_that_declares_scalars_alone_lacks_no_arrays(tmp_path):
+    declare(tmp_path, val__a=entry("A"))
+    assert not any("no arrays" in note for note in read_run(tmp_path).notes)
+
+
 def test_the_newest_version_is_read_and_named_and_what_is_no_run_is_named_with_what_was_looked_for(tmp_path):
     for version in (2, 10, 9):
         write_log(tmp_path / f"runs/digits/version_{version}", a=[version])
