@@ -16,6 +16,7 @@ from lightning_ssl_geometry import testing as testing
 from lightning_ssl_geometry import views as views
 from lightning_ssl_geometry.callbacks import *
 from lightning_ssl_geometry.data import *
+from lightning_ssl_geometry.diagnose import choose as choose
 from lightning_ssl_geometry.diagnose import compare as compare
 from lightning_ssl_geometry.diagnose import diagnosis_monitor as diagnosis_monitor
 from lightning_ssl_geometry.diagnose import folder_of_images as folder_of_images

@@ -3,7 +3,7 @@
 This module imports nothing heavy, so that `--help` answers at once.
 """
 
-__all__ = ["BATCH_SIZE", "IMAGES", "NETWORK", "REST", "Option"]
+__all__ = ["BATCH_SIZE", "CHOOSING", "IMAGES", "NETWORK", "REST", "Option"]
 
 from typing import Any, NamedTuple
 
@@ -109,3 +109,8 @@ REST = (
     Option("print_config", "print all settings, and exit", switch=True),
 )
 """All other options."""
+CHOOSING = (
+    Option("labels", "labels per class that classifiers are fitted on; all by default", kind=int, value="N"),
+    Option("by", "title of the score that picks the model; the one with the highest tau by default"),
+)
+"""The options of `ssl-geometry choose` alone."""

@@ -198,6 +198,8 @@ def _checked(name: str, value: Any) -> Any:
     if name == "bounds":
         low, high = map(_bound, value if isinstance(value, list) else ())
         return low, high
+    if name == "picks":
+        return _bound(value) if value is None or isinstance(value, int | float) else _text(value)
     if name == "width":
         return value if value is None else _int(value)
     if name in ("invariances", "comparable", "names", "earlier", "undefined"):

@@ -44,7 +44,9 @@ ROOMS = {
     "views": rooms("checks functional precision random types"),
     "nn": rooms("checks deprecation functional spelling"),
     "data": rooms("checks deprecation either_lightning precision random settings types views"),
-    "methods": rooms("checks deprecation distributed functional losses nn papers quantity random settings types views"),
+    "methods": rooms(
+        "checks deprecation distributed functional introspection losses nn papers quantity random settings types views"
+    ),
     "diagnostics": rooms(
         "checks cost deprecation distributed functional introspection losses papers precision quantity random settings"
     ),
@@ -59,7 +61,7 @@ ROOMS = {
     "report": rooms("deprecation expressions files manifest plots quantity"),
     "diagnose": rooms(
         "callbacks checks cli_errors cli_messages data deprecation diagnose_options diagnostics distributed "
-        "either_lightning functional introspection methods nn observe report spelling types views"
+        "either_lightning functional introspection manifest methods nn observe quantity report spelling types views"
     ),
     "diagnose_options": set(),
     "testing": rooms("callbacks checks cost diagnostics methods observe quantity spelling types"),

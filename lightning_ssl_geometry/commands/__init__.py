@@ -26,6 +26,7 @@ COMMANDS = {
     "test": Command("Evaluate a model on the test set.", f"{__name__}.training"),
     "predict": Command("Write the embeddings of a data set to a file.", f"{__name__}.training"),
     "diagnose": Command("Look at a network without training it.", f"{__name__}.diagnose"),
+    "choose": Command("Choose among models, without labels or with a few.", f"{__name__}.choose"),
     "report": Command("Write the page of a run.", f"{__name__}.report"),
     "card": Command("Write the model card of a run, as Markdown.", f"{__name__}.card"),
     "describe": Command("Say what the results of a diagnostic, a method or a callback mean.", f"{__name__}.describe"),

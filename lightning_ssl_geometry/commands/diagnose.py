@@ -1,6 +1,6 @@
 """The command `ssl-geometry diagnose`: its help, without the imports that the command itself needs."""
 
-__all__ = ["parser", "run"]
+__all__ = ["add_options", "parser", "run"]
 
 import sys
 from argparse import _ActionsContainer
@@ -38,12 +38,13 @@ def parser(name: str) -> CommandParser:
         "the network, by one of --run, --timm, --hub and --model": NETWORK,
         "the images": IMAGES,
     }.items():
-        _add(made.add_argument_group(title), options)
-    _add(made, REST)
+        add_options(made.add_argument_group(title), options)
+    add_options(made, REST)
     return made
 
 
-def _add(to: _ActionsContainer, options: Sequence[Option]) -> None:
+def add_options(to: _ActionsContainer, options: Sequence[Option]) -> None:
+    """Add options to a parser or to a group of its options, for the help."""
     for option in options:
         if option.switch:
             to.add_argument(f"--{option.name}", action="store_true", help=option.help)

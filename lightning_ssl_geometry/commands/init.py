@@ -15,9 +15,9 @@ from lightning_ssl_geometry.spelling import did_you_mean
 _DESCRIPTION = """\
 Copy a recipe into a folder of yours: its YAML files, its scripts and its README, whose commands run there.
 Without a name, list the recipes."""
-_SHARED = "recipe.py"  # what the scripts of several recipes import
+_SHARED = ("recipe", "draw_points")  # modules that the scripts of several recipes import
 _COPIED = (".yaml", ".py", ".md")
-_IMPORTED = re.compile(r"^\s*(from recipe import|import recipe\b)", re.MULTILINE)
+_IMPORTED = r"^\s*(from {name} import|import {name}\b)"
 
 
 def run(name: str, args: Sequence[str]) -> None:
@@ -59,8 +59,9 @@ def copy_recipe(recipe: str, folder: Path) -> list[Path]:
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"Expected `FOLDER` to be a new or empty folder, but {folder} has contents. Name another.")
     texts = {each.name: each.read_text("utf-8") for each in sorted(known[recipe].iterdir()) if each.suffix in _COPIED}
-    if any(map(_IMPORTED.search, texts.values())):
-        texts[_SHARED] = (known[recipe].parent / _SHARED).read_text("utf-8")
+    for name in _SHARED:
+        if any(re.search(_IMPORTED.format(name=name), text, re.MULTILINE) for text in texts.values()):
+            texts[f"{name}.py"] = (known[recipe].parent / f"{name}.py").read_text("utf-8")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         with (folder / name).open("x", encoding="utf-8") as file:

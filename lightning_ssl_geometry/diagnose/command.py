@@ -1,6 +1,6 @@
-"""The command `ssl-geometry diagnose`."""
+"""The commands `ssl-geometry diagnose` and `ssl-geometry choose`."""
 
-__all__ = ["run"]
+__all__ = ["run", "run_choose"]
 
 import argparse
 import os
@@ -21,6 +21,7 @@ from lightning_ssl_geometry.cli_errors.keys import of_parser
 from lightning_ssl_geometry.cli_messages import debugging, end, ending_in_one_line
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.checked import checked
+from lightning_ssl_geometry.diagnose.choosing import choose, run_settings
 from lightning_ssl_geometry.diagnose.comparison import (
     compare,
     data_of,
@@ -32,7 +33,7 @@ from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
 from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, named_source, source_name
 from lightning_ssl_geometry.diagnose.trust import ask
-from lightning_ssl_geometry.diagnose_options import BATCH_SIZE, IMAGES, NETWORK, REST, Option
+from lightning_ssl_geometry.diagnose_options import BATCH_SIZE, CHOOSING, IMAGES, NETWORK, REST, Option
 from lightning_ssl_geometry.report.side_by_side import comparison_remarks, comparison_tables
 from lightning_ssl_geometry.views import SimCLRViews
 
@@ -73,6 +74,45 @@ def run(args: Sequence[str]) -> None:
             _diagnose_one(built, config)
 
 
+def run_choose(args: Sequence[str]) -> None:
+    """Run `ssl-geometry choose` with the command-line options `args`. Exits with a message if an option is wrong."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
+    parser = _Parser("ssl-geometry choose", allow_abbrev=False)
+    parser.add_argument("models", nargs="+")
+    for option in (*IMAGES, *REST, *CHOOSING):
+        if option.name not in ("compare", "name"):
+            _add(parser, option)
+    options = parser.parse_args(list(args))
+    L.seed_everything(options.seed_everything, verbose=False)
+    with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=_as_options):
+        _refuse_contradictions_of_images(options)
+        built = parser.instantiate_classes(options)
+        built["compare"], built["pretrained"] = options.models, True
+        _choose(built, parser.dump(options, skip_none=True))
+
+
+def _choose(options: Namespace, config: str) -> None:
+    named, folders = _compared(options, config)
+    given = {name: settings for name, what in named.items() if (settings := run_settings(what)) is not None}
+    found = choose(folders, labels=options.labels, settings=given, seed=options.seed_everything)
+    if options.by is not None:
+        found.best(options.by)  # an error before anything is written
+    output = Path(options.output)
+    page = compare(folders, output / "comparison.html")
+    if getattr(rank_zero_only, "rank", 0) == 0:
+        found.models().to_csv(output / "choose_models.csv", index_label="model")
+        found.to_frame().to_csv(output / "choose_scores.csv", index=False)
+        console = Console()
+        console.print(found.table())
+        for title, why in found.left_out.items():
+            print(f"Left out: {title}: {why}.")
+        if (accuracy := found.accuracy) is not None:
+            print(f"By the linear classifier: {max(accuracy, key=accuracy.__getitem__)}.")
+        by = options.by or (found.scores[0].title if found.scores else None)
+        print(f"By {by}: {found.best(by)}." if by else "No score is there for all models.")
+        print(f"The numbers: {output / 'choose_models.csv'}, {output / 'choose_scores.csv'}. The page: {page}")
+
+
 def _as_options(said: str) -> str:
     """Spell arguments of Python as options of the command line.
 
@@ -107,10 +147,7 @@ def _add(parser: ArgumentParser, option: Option) -> None:
 
 
 def _refuse_contradictions(options: Namespace) -> None:
-    if options.images is not None and options.data is not None:
-        raise ValueError("Expected one of --images and --data, but got both.")
-    if options.images is None and (lonely := [name for name in ("image_size", "batch_size") if options[name]]):
-        raise ValueError(f"Expected --{lonely[0]} beside --images, but there are none.")
+    _refuse_contradictions_of_images(options)
     ways = [name for name in WAYS if options[name]]
     if options.what and ways:
         raise ValueError(f"Expected {options.what} or --{ways[0]}, but got both.")
@@ -123,6 +160,13 @@ def _refuse_contradictions(options: Namespace) -> None:
             raise ValueError(f"Expected models in --compare alone (with options of their own, as YAML), but got {got}.")
         if not options.pretrained and all("timm" not in named_source(_named(each)[1]) for each in options.compare):
             raise ValueError(f"Expected --pretrained false beside timm:NAME, but got {', '.join(options.compare)}.")
+
+
+def _refuse_contradictions_of_images(options: Namespace) -> None:
+    if options.images is not None and options.data is not None:
+        raise ValueError("Expected one of --images and --data, but got both.")
+    if options.images is None and (lonely := [name for name in ("image_size", "batch_size") if options[name]]):
+        raise ValueError(f"Expected --{lonely[0]} beside --images, but there are none.")
 
 
 def _diagnose_one(options: Namespace, config: str) -> None:
@@ -213,7 +257,8 @@ def _source(what: str, pretrained: bool) -> ModelSource:
     return ModelSource(**named, pretrained=pretrained or "run" in named)  # a run beside timm's random weights
 
 
-def _compare(options: Namespace, config: str) -> None:
+def _compared(options: Namespace, config: str) -> tuple[dict[str, str], dict[str, Path]]:
+    """Diagnose the models of --compare. Return what each name stands for, and the folders of the diagnoses."""
     named = dict(_named(each) for each in options.compare)
     if len(named) < len(options.compare):
         raise ValueError(f"Expected different names in --compare, but got {', '.join(options.compare)}.")
@@ -226,6 +271,11 @@ def _compare(options: Namespace, config: str) -> None:
         later = list(named.values())[place:]
         found = waiting.get(what) if what in later else waiting.pop(what, None)
         folders[name] = _diagnosed(name, what, options, config=config, found=found)
+    return named, folders
+
+
+def _compare(options: Namespace, config: str) -> None:
+    _, folders = _compared(options, config)
     page = compare(folders, Path(options.output) / "comparison.html")
     if getattr(rank_zero_only, "rank", 0) == 0:
         console, groups = Console(), {name: [folder] for name, folder in folders.items()}

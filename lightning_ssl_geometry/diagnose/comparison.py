@@ -5,9 +5,11 @@ __all__ = [
     "data_in_words",
     "data_of",
     "is_diagnosis",
+    "labels_of",
     "layer_similarity",
     "refuse_different_data",
     "refuse_too_few",
+    "same_samples",
     "similarity",
 ]
 
@@ -61,6 +63,19 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
     CKA compares the outputs of `layer` on the same samples. It is NaN for a model that maps all samples to the same
     output. If the diagnoses cannot be compared, the errors of :func:`compare` are raised.
     """
+    outputs = list(same_samples(diagnoses, layer).values())
+    if len(outputs[0]) < _LEAST:
+        raise ValueError(f"Expected diagnoses of at least {_LEAST} samples for CKA, but got {len(outputs[0])}.")
+    return cka_or_nan(outputs, unbiased=True).numpy()
+
+
+def same_samples(diagnoses: Mapping[str, str | Path], layer: str = "h") -> dict[str, Tensor]:
+    """Return the outputs (n, D) of a layer of each model, of the same samples in the order of their indices.
+
+    Raises:
+        FileNotFoundError: If a folder has no `representations.npz`.
+        ValueError: If the data or the samples of the diagnoses differ, or one of them lacks `layer`.
+    """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
     seen = {name: _seen(Path(folder)) for name, folder in diagnoses.items()}
     first, (index, _) = next(iter(found.items()))
@@ -72,9 +87,13 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
                 f"Expected diagnoses of the same samples, but of {len(index)} of {first!r} and {len(other)} of "
                 f"{name!r} only {shared} are. Diagnose them on the same images."
             )
-    if len(index) < _LEAST:
-        raise ValueError(f"Expected diagnoses of at least {_LEAST} samples for CKA, but got {len(index)}.")
-    return cka_or_nan([h for _, h in found.values()], unbiased=True).numpy()
+    return {name: outputs for name, (_, outputs) in found.items()}
+
+
+def labels_of(folder: Path) -> NDArray[np.int64] | None:
+    """Return the labels of the samples of a diagnosis, in the order of their indices, or None if they have none."""
+    with np.load(_file(folder.name, folder)) as held:
+        return held["label"][held["index"].argsort()] if "label" in held else None
 
 
 def layer_similarity(diagnoses: Mapping[str, str | Path], first: str, second: str) -> LayerSimilarity:

@@ -128,7 +128,8 @@ def diagnose(
             monitor = diagnosis_monitor(projector, labels, images)
             callbacks = [monitor, *_layers(projector, linear_evaluation)]
         logger = CSVLogger(output, name or type(model).__name__)
-        record = _about(given) | dict(about or {}) | ({"model": name} if name else {})
+        method = type(module).__name__ if isinstance(module, SSLModule) else None
+        record = _about(given) | {"method": method} | dict(about or {}) | ({"model": name} if name else {})
         known = {key: value for key, value in record.items() if value is not None}
         report = RunReport(table=table, kind="diagnosis", about=known)
         trainer = L.Trainer(

@@ -229,8 +229,8 @@ def _configured(config: Path) -> tuple[L.LightningModule, LightningDataModule | 
         raise ValueError(f"Expected {config} to hold options, but it holds a {type(held).__name__}.")
     parts = {name: held[name] for name in ("model", "data") if held.get(name) is not None}
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(L.LightningModule, "model")
-    parser.add_subclass_arguments(LightningDataModule, "data", required=False)
+    parser.add_subclass_arguments(L.LightningModule, "model", fail_untyped=False)
+    parser.add_subclass_arguments(LightningDataModule, "data", required=False, fail_untyped=False)
     try:
         built = parser.instantiate_classes(parser.parse_object(parts))
     except ArgumentError as error:

@@ -42,6 +42,7 @@ class AlphaReQ(Moments):
     quantities: ClassVar[dict[str, Quantity]] = {
         "alpha": _fit(
             title="Spectral decay (alpha-ReQ)",
+            picks=1.0,
             short="alpha-ReQ",
             text="Exponent of the power law that is fitted to the covariance's eigenvalues, from the largest on. The "
             "paper finds the best representations near 1.",

@@ -43,6 +43,7 @@ class Alignment(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": _quantity(
             title="Alignment",
+            picks="low",
             text="Mean squared distance between the normalised embeddings of two views of a sample.",
             low="0: the views coincide.",
             high="2: the views have nothing in common. At 4 they are opposite.",
@@ -140,6 +141,7 @@ class Uniformity(_KernelMean):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": _quantity(
             title="Uniformity",
+            picks="low",
             text="Logarithm of the mean Gaussian kernel between the normalised embeddings of two samples.",
             low="About -4: embeddings spread evenly over a sphere of many dimensions.",
             high="0: all embeddings coincide (collapse).",

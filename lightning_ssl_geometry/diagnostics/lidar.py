@@ -37,6 +37,7 @@ class LiDAR(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="LiDAR",
+            picks="high",
             text="Effective rank of the spread between samples, measured in each direction relative to the spread "
             "between the views of one sample.",
             low="Near 1: hardly more than one direction tells samples apart and is stable under augmentation.",

@@ -51,6 +51,7 @@ class EffectiveRank(Moments):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": Quantity(
             title="Effective rank",
+            picks="high",  # RankMe
             text="Exponential of the entropy of the singular values: how many directions are used.",
             low="Near 1: nearly all rows lie along one direction (dimensional collapse).",
             high="Up to the number of dimensions: all directions are used alike.",

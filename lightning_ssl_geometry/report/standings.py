@@ -1,6 +1,6 @@
 """The tables at the top of a comparison: the headline numbers of each group, and their differences with intervals."""
 
-__all__ = ["differences_table", "standings_numbers", "standings_table"]
+__all__ = ["differences_table", "differing_settings", "standings_numbers", "standings_table"]
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -268,23 +268,23 @@ def _column(view: View, member: Member) -> _Column | None:
     known = (null_value(run, member, name) for run in view.runs
              if (name := member.names.get(view.place(run), {}).get(stage)))  # fmt: skip
     null = _mean([each[1] for each in known if each is not None])
-    comparable = _is_comparable(view, member, stage)
+    comparable = not differing_settings(view, member, stage)
     return _Column(
         title, member.quantity.better, scale, show=show, values=values, caps=caps, null=null, comparable=comparable
     )
 
 
-def _is_comparable(view: View, member: Member, stage: str) -> bool:
-    """Whether the quantity is comparable between runs that differ in the settings in which these runs do."""
+def differing_settings(view: View, member: Member, stage: str) -> set[str]:
+    """Return the settings in which these runs differ, and between which the quantity is not comparable."""
     runs = [(run, name) for run in view.runs if (name := member.names.get(view.place(run), {}).get(stage))]
     settings: dict[Knob, set[object]] = {
-        "method": {run.info.get("model") for run, _ in runs},
+        "method": {run.info.get("method" if run.is_diagnosis else "model") for run, _ in runs},
         "temperature": {run.info.get("loss_temperature") for run, _ in runs},
         "width": {known.width for run, name in runs if (known := run.declared.get(name))},
     }
-    differ = {knob for knob, values in settings.items() if len(values - {None}) > 1}
+    differ: set[str] = {knob for knob, values in settings.items() if len(values - {None}) > 1}
     sizes = {size_behind(run, member, name) for run, name in runs}
-    return differ <= set(member.quantity.comparable) and len(sizes) < 2
+    return (differ - set(member.quantity.comparable)) | ({member.quantity.comparable_at} if len(sizes) > 1 else set())
 
 
 def _mean(values: Sequence[float]) -> float:

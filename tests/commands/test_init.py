@@ -61,7 +61,7 @@ def test_a_copy_has_the_modules_that_its_scripts_import(copy):
 def test_a_copy_has_all_settings_and_scripts(copy):
     kinds = ("*.yaml", "*.py")
     ours = {path.name for kind in kinds for path in (EXAMPLES / copy.name).glob(kind)}
-    assert {path.name for kind in kinds for path in copy.glob(kind)} - {"recipe.py"} == ours
+    assert {path.name for kind in kinds for path in copy.glob(kind)} - {"recipe.py", "draw_points.py"} == ours
 
 
 def test_the_printed_commands_run(tmp_path, monkeypatch, capsys):

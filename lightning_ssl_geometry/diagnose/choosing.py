@@ -1,0 +1,281 @@
+"""Which of several models is best, without labels or with a few: scores, and how far to trust each of them."""
+
+__all__ = ["Choice", "choose", "run_settings"]
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_ssl_geometry.checks import integer
+from lightning_ssl_geometry.diagnose.comparison import is_diagnosis, labels_of, refuse_too_few, same_samples
+from lightning_ssl_geometry.diagnose.scores import Score, scores
+from lightning_ssl_geometry.report.figures import View
+from lightning_ssl_geometry.report.groups import read_groups
+from lightning_ssl_geometry.report.ranking import Agreement, Group, agreement
+from lightning_ssl_geometry.spelling import near, one_of_these
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.table import Table
+
+_FOLDS, _DRAWS = 5, 10
+_FEW = 4  # models; with fewer, a rank correlation says nothing
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What :func:`choose` found.
+
+    Attributes:
+        scores: The scores, best agreement with the accuracy first, or in the order of the diagnosis without labels.
+        accuracy: Model -> accuracy of a linear classifier on h, or None without labels.
+        agreements: Title of a score -> agreement with the accuracy; empty without labels.
+        within: Knob -> title of a score -> agreement among models that differ in this knob alone (and in the seed).
+        left_out: Title of a score -> why it was left out.
+        remarks: Sentences on what limits the answer.
+    """
+
+    scores: tuple[Score, ...]
+    accuracy: Mapping[str, float] | None
+    agreements: Mapping[str, Agreement]
+    within: Mapping[str, Mapping[str, Agreement]]
+    left_out: Mapping[str, str]
+    remarks: tuple[str, ...]
+
+    def best(self, by: str | None = None) -> str:
+        """Return the name of the model that a score picks.
+
+        Args:
+            by: Title of the score. None: the first of `scores`.
+
+        Raises:
+            ValueError: If there is no such score.
+        """
+        titles = [score.title for score in self.scores]
+        if not titles:
+            raise ValueError("Expected a score that all models have, but there is none.")
+        if by is not None and by not in titles:
+            raise ValueError(
+                f"Expected `by` to name a score, but got {by!r}.{one_of_these(near(by, titles) or titles)}"
+            )
+        goodness = self.scores[0 if by is None else titles.index(by)].goodness
+        return max(goodness, key=lambda name: goodness[name])
+
+    def models(self) -> "DataFrame":
+        """Return the values of the scores, and the accuracy, with one row for each model."""
+        from pandas import DataFrame
+
+        columns: dict[str, Mapping[str, float]] = {} if self.accuracy is None else {"accuracy": self.accuracy}
+        return DataFrame(columns | {score.title: score.values for score in self.scores})
+
+    def to_frame(self) -> "DataFrame":
+        """Return one row for each score, over all models and within each knob: what it picks, and its agreement."""
+        from pandas import DataFrame
+
+        rows: list[dict[str, Any]] = []
+        for knob, found in ({"": self.agreements} | dict(self.within)).items():
+            for score in self.scores:
+                held = found.get(score.title)
+                row: dict[str, Any] = {"knob": knob, "score": score.title, "good": score.picks}
+                row["best"] = self.best(score.title)
+                if held is not None:
+                    (low, high), (least, most) = held.tau_interval, held.regret_interval
+                    row |= {"tau": held.tau, "tau_low": low, "tau_high": high, "regret": held.regret}
+                    row |= {"regret_low": least, "regret_high": most, "regret_by_chance": held.by_chance}
+                    row |= {"pairs": held.pairs}
+                rows += [row] if held is not None or not knob else []
+        return DataFrame(rows)
+
+    def table(self) -> "Table":
+        """Make a table for the terminal: for each score its pick and, if there are labels, its tau and its regret."""
+        from rich.table import Table
+
+        made = Table(title="Scores without labels", caption="\n".join(self.remarks) or None, caption_justify="left")
+        for heading in ("score", "good", "picks", *(("tau [95%]", "regret, points [95%]") if self.agreements else ())):
+            made.add_column(heading)
+        for score in self.scores:
+            row = [score.title, f"near {score.picks:g}" if isinstance(score.picks, float) else score.picks]
+            row.append(self.best(score.title))
+            if held := self.agreements.get(score.title):
+                row.append(f"{held.tau:.2f} [{held.tau_interval[0]:.2f}, {held.tau_interval[1]:.2f}]")
+                low, high = (100 * end for end in held.regret_interval)
+                row.append(f"{100 * held.regret:.1f} [{low:.1f}, {high:.1f}]")
+            made.add_row(*row)
+        return made
+
+
+def choose(
+    diagnoses: Mapping[str, str | Path],
+    *,
+    labels: int | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    layer: str = "h",
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Choice:
+    """Order models by each label-free diagnostic, and measure how far the orders agree with a linear classifier.
+
+    A score is a scalar of the diagnoses of which a paper, or its own description, says which values are good, and into
+    which no labels go. A score is left out, with the reason, if a model lacks it, if it cannot be compared between
+    these models (for example because their widths differ), or if the number of samples limits it.
+
+    If the samples have labels, the accuracy of a linear classifier on h is the truth: logistic regression on
+    standardised features, fitted and scored on different samples, which are the same for all models. Kendall's tau and
+    the regret of choosing by a score have 95% intervals by bootstrap over models and samples.
+
+    Args:
+        diagnoses: Name of a model -> folder of its diagnosis, of the same samples.
+        labels: Number of labels per class that the classifiers are fitted on, in 10 random draws; the other samples are
+            for scoring. None: all labels, in 5 folds.
+        settings: Name of a model -> its settings, such as {"temperature": 0.1, "seed": 0}. Agreement is then also
+            measured among models that differ in one setting alone. "seed" and "seed_everything" may differ, too.
+        layer: Name of the layer whose outputs the classifiers see.
+        resamples: Number of resamples of the bootstrap.
+        seed: Of the draws and of the bootstrap.
+
+    Raises:
+        FileNotFoundError: If a folder is no diagnosis.
+        ValueError: If there are fewer than two diagnoses, their data or samples differ, an argument is out of range,
+            `labels` is given and the samples have none, or a class has too few samples.
+    """
+    refuse_too_few(diagnoses)
+    integer(1, resamples=resamples)
+    if labels is not None:
+        integer(1, labels=labels)
+    view = View(tuple(read_groups({name: [folder] for name, folder in diagnoses.items()})))
+    found, left_out = scores(view)
+    names, remarks = list(diagnoses), []
+    if any(run.info.get("method") is None for run in view.runs):
+        remarks.append("How some models were trained is not known. Some scores only compare models of one method.")
+    outputs, label = same_samples(diagnoses, layer), labels_of(Path(diagnoses[names[0]]))
+    if label is None:
+        if labels is not None:
+            raise ValueError(f"Expected `labels` None for samples without labels, but got {labels}.")
+        remarks.append("The samples have no labels: nothing says how far to trust a score on these models.")
+        return Choice(tuple(found), None, agreements={}, within={}, left_out=left_out, remarks=tuple(remarks))
+    splits = _splits(label, labels, seed)
+    correct = np.stack([_correct(outputs[name].flatten(1).numpy(), label, splits) for name in names])
+    accuracy = dict(zip(names, correct.mean(1).tolist(), strict=True))
+    if len(names) < _FEW:
+        remarks.append(f"{len(names)} models are too few for a rank correlation: at least {_FEW} are needed.")
+    agreements = {each.title: _agreement(each, names, correct, resamples=resamples, seed=seed) for each in found}
+    within: dict[str, dict[str, Agreement]] = {}
+    for knob, groups in _groups_by_knob(names, settings or {}).items():
+        within[knob] = {
+            each.title: _agreement(each, names, correct, groups=groups, resamples=resamples, seed=seed)
+            for each in found
+        }
+    found.sort(key=lambda each: -np.nan_to_num(agreements[each.title].tau, nan=-2.0))
+    return Choice(
+        tuple(found), accuracy, agreements=agreements, within=within, left_out=left_out, remarks=tuple(remarks)
+    )
+
+
+def run_settings(what: str) -> dict[str, Any] | None:
+    """Return the settings of a training run of this package as {"model.temperature": 0.1}, or None if it is none.
+
+    `what` is the run's folder or a checkpoint in it. Paths, callbacks and the logger are left out.
+    """
+    import yaml
+
+    folder = Path(what)
+    places = [parent / "config.yaml" for parent in (folder, *folder.parents[:2])]
+    if is_diagnosis(folder) or not (found := [path for path in places if path.is_file()]):
+        return None
+    held = yaml.safe_load(found[0].read_text())
+    if not isinstance(held, dict):
+        return None
+    kept = {key: held[key] for key in ("seed_everything", "model", "data") if key in held}
+    trainer = held.get("trainer")
+    kept["max_epochs"] = trainer.get("max_epochs") if isinstance(trainer, dict) else None
+    return {key: value for key, value in _flat(kept) if not key.endswith((".root", ".cache"))}
+
+
+def _flat(held: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in held.items():
+        name = f"{before}{key}" if key != "init_args" else before.removesuffix(".")
+        if isinstance(value, dict):
+            yield from _flat(value, f"{name}." if name else "")
+        elif key == "class_path":
+            yield before.removesuffix("."), value
+        else:
+            yield name, value
+
+
+def _agreement(
+    score: Score,
+    names: Sequence[str],
+    correct: NDArray[np.float64],
+    *,
+    groups: Sequence[Group] | None = None,
+    resamples: int,
+    seed: int,
+) -> Agreement:
+    goodness = score.goodness
+    values = np.array([goodness[name] for name in names])
+    return agreement(values, correct, groups, resamples=resamples, seed=seed)
+
+
+def _splits(
+    label: NDArray[np.int64], labels: int | None, seed: int
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return pairs of samples to fit on and samples to score, the same for all models."""
+    from sklearn.model_selection import StratifiedKFold
+
+    counts = np.bincount(label)
+    least = int(counts[counts > 0].min())
+    if labels is None:
+        if least < _FOLDS:
+            raise ValueError(f"Expected at least {_FOLDS} samples of each class, but got {least} of one.")
+        folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
+        return list(folds.split(np.zeros((len(label), 1)), label))
+    if least <= labels:
+        raise ValueError(f"Expected `labels` below {least}, the samples of the smallest class, but got {labels}.")
+    generator, every, found = np.random.default_rng(seed), np.arange(len(label)), []
+    for _ in range(_DRAWS):
+        fitted = np.concatenate([
+            generator.choice(np.flatnonzero(label == each), labels, replace=False) for each in np.flatnonzero(counts)
+        ])  # fmt: skip
+        found.append((fitted, np.setdiff1d(every, fitted)))
+    return found
+
+
+def _correct(
+    h: NDArray[np.float32], label: NDArray[np.int64], splits: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
+) -> NDArray[np.float64]:
+    """Return how often each sample was classified correctly, (n,), among the splits that score it."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    right, scored = np.zeros(len(label)), np.zeros(len(label))
+    for fitted, tested in splits:
+        made = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
+        made.fit(h[fitted], label[fitted])
+        right[tested] += made.predict(h[tested]) == label[tested]
+        scored[tested] += 1
+    return right / np.maximum(scored, 1)
+
+
+def _groups_by_knob(names: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Group]]:
+    """Return, for each setting, the groups of models that differ in it alone. Seeds may differ, too."""
+    known = [{key: repr(value) for key, value in settings.get(name, {}).items() if not _is_seed(key)} for name in names]
+    found: dict[str, list[Group]] = {}
+    for knob in sorted({key for each in known for key in each}):
+        alike: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        for place, each in enumerate(known):
+            alike.setdefault(tuple(sorted(item for item in each.items() if item[0] != knob)), []).append(place)
+        for places in alike.values():
+            values = [known[place].get(knob, "") for place in places]
+            if len(kinds := sorted(set(values))) > 1:
+                numbers = np.array([kinds.index(value) for value in values])
+                found.setdefault(knob, []).append(Group(np.array(places), numbers))
+    return found
+
+
+def _is_seed(key: str) -> bool:
+    return key.rpartition(".")[2] in ("seed", "seed_everything")

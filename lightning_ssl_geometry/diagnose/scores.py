@@ -1,0 +1,104 @@
+"""Scores that choose models without labels: scalars for which low or high values are known to be good."""
+
+__all__ = ["Score", "scores"]
+
+import inspect
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from lightning_ssl_geometry import diagnostics
+from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.quantity import Quantity
+from lightning_ssl_geometry.report.figures import View
+from lightning_ssl_geometry.report.logs import Series
+from lightning_ssl_geometry.report.members import Member, is_scalar, members
+from lightning_ssl_geometry.report.seen import cap_of
+from lightning_ssl_geometry.report.standings import differing_settings
+from lightning_ssl_geometry.report.tracks import shared_stage
+
+_TRUTHS = {"label", "coarse_label", "content", "style", "latents", "cluster", "box"}  # of an update: known from outside
+
+
+class Score(NamedTuple):
+    """A scalar that orders models.
+
+    Attributes:
+        title: Its name.
+        picks: "low", "high", or the number near which values are good.
+        values: Model -> value.
+        source: The paper, or "".
+    """
+
+    title: str
+    picks: str | float
+    values: dict[str, float]
+    source: str
+
+    @property
+    def goodness(self) -> dict[str, float]:
+        """Model -> number; the higher, the better."""
+        if isinstance(self.picks, float):
+            return {name: -abs(value - self.picks) for name, value in self.values.items()}
+        sign = 1.0 if self.picks == "high" else -1.0
+        return {name: sign * value for name, value in self.values.items()}
+
+
+def scores(view: View) -> tuple[list[Score], dict[str, str]]:
+    """Return the scores that all models have, and why others are left out: title -> reason.
+
+    Each group of the view is one model with one run. A scalar is a score if its quantity says what picks a model
+    (`picks`) or which values are better (`better`), and if no labels and no known latents go into it.
+    """
+    found, left_out = [], {}
+    for member in members(view.runs, last_layers=True):
+        known = member.declared
+        if known is None or not is_scalar(member, view.runs) or known.quantity.baseline or not _label_free(known):
+            continue
+        picks = _picks(known)
+        stage = shared_stage([member], view)
+        if picks is None or stage is None:
+            continue
+        values = {group.name: _last(view, member, stage, group=place) for place, group in enumerate(view.groups)}
+        if reason := _reason(view, member, stage, values=values):
+            left_out[member.title] = reason
+        else:
+            paper = known.quantity.paper
+            found.append(Score(member.title, picks, values=values, source="" if paper is None else paper.short))
+    return found, left_out
+
+
+def _picks(known: Declared) -> str | float | None:
+    quantity = _of_class(known) or known.quantity
+    return quantity.better if quantity.picks is None else quantity.picks
+
+
+def _of_class(known: Declared) -> Quantity | None:
+    kind = getattr(diagnostics, known.diagnostic, None)
+    quantities: Mapping[str, Quantity] = getattr(kind, "quantities", {})
+    return quantities.get(known.key)
+
+
+def _label_free(known: Declared) -> bool:
+    kind = getattr(diagnostics, known.diagnostic, None)
+    return kind is not None and _TRUTHS.isdisjoint(inspect.signature(kind.update).parameters)
+
+
+def _last(view: View, member: Member, stage: str, *, group: int) -> float:
+    log = view.logged(view.groups[group].runs[0], member, stage)
+    return float(log.value[-1]) if isinstance(log, Series) and len(log.value) else float("nan")
+
+
+def _reason(view: View, member: Member, stage: str, *, values: Mapping[str, float]) -> str:
+    """Say why models cannot be compared by a scalar, or return ""."""
+    missing = [name for name, value in values.items() if not np.isfinite(value)]
+    if missing:
+        return f"no finite value of {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}"
+    if differ := differing_settings(view, member, stage):
+        return f"not comparable between models that differ in {' and '.join(sorted(differ))}"
+    caps = {cap.most for run in view.runs if (name := member.names.get(view.place(run), {}).get(stage))
+            and (cap := cap_of(run, name)) is not None and cap.by_rows}  # fmt: skip
+    if caps and max(values.values()) > 0.9 * max(caps):
+        return f"the number of samples limits it: at most {max(caps):,}"
+    return ""

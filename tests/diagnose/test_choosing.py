@@ -1,0 +1,147 @@
+"""Models of known quality are put in order by scores, and the agreement with their accuracy is measured."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from lightning_ssl_geometry.diagnose import choose, command, diagnose
+from lightning_ssl_geometry.diagnose.choosing import run_settings
+
+RANKS = (1, 2, 4, 8, 16)
+
+
+def network(rank, width=16):
+    """Random directions of the pixels, `rank` of them: the more, the better h tells digits apart."""
+    torch.manual_seed(0)
+    linear = nn.Linear(64, width, bias=False)
+    with torch.no_grad():
+        linear.weight.copy_(torch.randn(width, rank) @ torch.randn(rank, 64))
+    return nn.Sequential(nn.Flatten(), linear)
+
+
+def images(count=600, labels=True):
+    held = load_digits()
+    x = torch.from_numpy(held.images[:count] / 16).float()[:, None]
+    return (x, torch.from_numpy(held.target[:count]).long()) if labels else x
+
+
+def diagnosed(folder, networks, data):
+    quiet = {"progress": False, "table": False, "accelerator": "cpu"}
+    found = {}
+    for name, each in networks.items():
+        torch.manual_seed(0)  # the same views for all
+        found[name] = diagnose(each, data, folder, name, **quiet).folder
+    return found
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("digits")
+    return diagnosed(folder, {f"rank {rank}": network(rank) for rank in RANKS}, images())
+
+
+def test_the_rank_orders_models_that_differ_in_rank(digits):
+    found = choose(digits, resamples=200)
+    accuracy = [found.accuracy[f"rank {rank}"] for rank in RANKS]
+    assert np.all(np.diff(accuracy) > 0)
+    title = next(score.title for score in found.scores if score.title.startswith("Effective rank"))
+    held = found.agreements[title]
+    assert (held.tau, held.regret, held.pairs) == (1.0, 0.0, 10)
+    assert held.tau_interval[0] > 0.3
+    assert found.best(title) == "rank 16"
+    assert found.agreements[found.scores[0].title].tau == max(each.tau for each in found.agreements.values())
+    models, scores = found.models(), found.to_frame()
+    assert models.index.tolist() == list(digits)
+    assert models["accuracy"].tolist() == accuracy
+    assert set(scores.columns) >= {"score", "best", "tau", "tau_low", "tau_high", "regret", "regret_by_chance", "pairs"}
+    assert not any("Neural collapse" in title or "Label" in title for title in scores["score"])
+
+
+def test_few_labels_give_lower_accuracies_of_the_same_samples(digits):
+    few, every = choose(digits, labels=3, resamples=20), choose(digits, resamples=20)
+    assert all(0.1 < few.accuracy[name] < every.accuracy[name] for name in list(digits)[1:])
+    assert few.accuracy == choose(digits, labels=3, resamples=20).accuracy
+
+
+def test_agreement_within_a_knob(digits):
+    """Two groups by `half`; ranks are compared within each of them alone, and seeds do not count as settings."""
+    settings = {f"rank {rank}": {"rank": rank, "half": rank > 4, "seed": rank} for rank in RANKS}
+    found = choose(digits, settings=settings, resamples=50)
+    assert set(found.within) == {"rank"}
+    title = next(iter(found.within["rank"]))
+    assert found.within["rank"][title].pairs == 3 + 1
+    assert found.to_frame().groupby("knob").size().to_dict() == {"": len(found.scores), "rank": len(found.scores)}
+
+
+def test_without_labels_nothing_says_how_far_to_trust_a_score(tmp_path):
+    found = choose(diagnosed(tmp_path, {"a": network(2), "b": network(8)}, images(64, labels=False)))
+    assert found.accuracy is None
+    assert not found.agreements
+    assert any("no labels" in remark for remark in found.remarks)
+    assert found.best(next(score.title for score in found.scores if score.title.startswith("Effective rank"))) == "b"
+    with pytest.raises(ValueError, match="Expected `labels` None for samples without labels, but got 5"):
+        choose(diagnosed(tmp_path, {"a": network(2), "b": network(8)}, images(64, labels=False)), labels=5)
+
+
+def test_models_of_other_widths_are_not_compared_by_what_depends_on_the_width(tmp_path):
+    found = choose(diagnosed(tmp_path, {"a": network(2), "b": network(2, width=32)}, images(200)), resamples=20)
+    rank = next(title for title in found.left_out if title.startswith("Effective rank"))
+    assert found.left_out[rank] == "not comparable between models that differ in width"
+    assert any("2 models are too few" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"resamples": 0}, "Expected `resamples` to be an integer >= 1, but got 0"),
+        ({"labels": 0}, "Expected `labels` to be an integer >= 1, but got 0"),
+        ({"labels": 500}, "Expected `labels` below [0-9]+, the samples of the smallest class, but got 500"),
+        ({"layer": "g"}, "Expected `layer` 'g' in the diagnosis of 'rank 1', but it has h"),
+    ],
+)
+def test_bad_arguments(digits, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        choose(digits, **arguments)
+
+
+def test_an_unknown_score_is_named_with_the_known_ones(digits):
+    with pytest.raises(ValueError, match=r"Expected `by` to name a score, but got 'RankMe'\..*Effective rank"):
+        choose(digits, resamples=5).best("RankMe")
+
+
+def test_the_command_writes_tables_and_a_page(digits, tmp_path, capsys):
+    words = [f"{name.replace(' ', '_')}={folder}" for name, folder in digits.items()]
+    command.run_choose([*words, "--output", str(tmp_path), "--labels", "5"])
+    said = capsys.readouterr().out
+    assert "By the linear classifier: rank_16." in said
+    assert "Effective rank" in said
+    assert (tmp_path / "comparison.html").stat().st_size > 10_000
+    assert len((tmp_path / "choose_models.csv").read_text().splitlines()) == 1 + len(RANKS)
+    assert (tmp_path / "choose_scores.csv").read_text().startswith("knob,score,good,best,tau")
+    with pytest.raises(SystemExit):
+        command.run_choose([*words, "--output", str(tmp_path), "--by", "nothing"])
+    assert "to name a score, but got 'nothing'" in capsys.readouterr().err
+
+
+def test_the_settings_of_a_run_are_those_of_its_model_data_and_length(tmp_path):
+    config = """
+seed_everything: 3
+trainer: {max_epochs: 5, callbacks: [x]}
+model: {class_path: a.B, init_args: {temperature: 0.1, backbone: {class_path: c.D, init_args: {width: 8}}}}
+data: {class_path: e.F, init_args: {root: somewhere, seed: 3}}
+"""
+    (tmp_path / "config.yaml").write_text(config)
+    found = run_settings(str(tmp_path))
+    assert found == {
+        "seed_everything": 3,
+        "model": "a.B",
+        "model.temperature": 0.1,
+        "model.backbone": "c.D",
+        "model.backbone.width": 8,
+        "data": "e.F",
+        "data.seed": 3,
+        "max_epochs": 5,
+    }
+    assert run_settings("timm:resnet18") is None
