@@ -66,6 +66,34 @@ def test_elements_of_each_sample_and_angles_between_quarter_turns():
     torch.testing.assert_close(mirrored, orient(x.flip(-1), each, 8, "rotation", fill=3.0))
 
 
+@pytest.mark.parametrize("fill", [0.0, 0.3, torch.tensor([0.1, -0.2, 0.5])])
+def test_each_image_is_turned_by_its_own_angle_beside_others(fill):
+    """Eighths of a turn: even ones permute the pixels, odd ones interpolate; the corners get the fill."""
+    x = torch.rand(9, 3, 7, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    element = torch.arange(9) % 8
+    found = orient(x, element, 8, fill=fill)
+    background = fill[:, None, None].double() if isinstance(fill, torch.Tensor) else fill
+    for i, k in enumerate(element.tolist()):
+        alone = orient(x[i : i + 1], k, 8, fill=fill)[0]
+        torch.testing.assert_close(found[i], alone, rtol=0, atol=1e-12)
+        if k % 2 == 0:
+            assert torch.equal(alone, torch.rot90(x[i], k // 2, (-2, -1)))
+        else:
+            degrees = torch.tensor([45.0 * k], dtype=torch.float64)
+            torch.testing.assert_close(alone, (rotate(x[i : i + 1] - background, degrees) + background)[0])
+            corner = background.flatten() if isinstance(fill, torch.Tensor) else torch.full((3,), fill).double()
+            torch.testing.assert_close(alone[:, 0, 0], corner)  # 45 degrees leave the corners empty
+    mirrored = orient(x, 8 + element, 8, "dihedral", fill=fill)
+    torch.testing.assert_close(mirrored, orient(x.flip(-1), element, 8, fill=fill))
+
+
+def test_half_turns_of_images_that_are_not_square():
+    x = torch.rand(2, 1, 4, 6)
+    assert torch.equal(orient(x, torch.tensor([0, 1]), 2), torch.stack([x[0], x[1].flip((-2, -1))]))
+    third = orient(x, torch.tensor([0, 0]), 3)
+    torch.testing.assert_close(third, x)
+
+
 def test_hues_turn_about_grays():
     matrices = hue_matrices(3)
     torch.testing.assert_close(matrices[1] @ torch.tensor([1.0, 0, 0]).double(), torch.tensor([0.0, 1, 0]).double())

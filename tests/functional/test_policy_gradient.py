@@ -203,6 +203,47 @@ def test_what_does_not_fit_is_refused(call, message):
         call()
 
 
+def slow_advantage(z, beta):
+    """Reward of each draw minus its baseline, which does not see the draw: one draw at a time."""
+    n, m, _ = z.shape
+    kernel = lambda a, b: math.exp(beta * (float(a @ b) - 1))  # noqa: E731
+
+    def density(i, k, left_out=()):
+        """The mean over all images of the kernel's mean over draws, but for draw k itself and one more draw."""
+        total = 0.0
+        for other in range(n):
+            draws = [r for r in range(m) if (other, r) != (i, k) and (other, r) not in left_out]
+            total += sum(kernel(z[i, k], z[other, r]) for r in draws) / len(draws)
+        return total / n
+
+    def reward(i, j, among, left_out=()):
+        """The terms of J that draw j of image i is in; `among` are the other draws of this image."""
+        found = 2 * beta * sum(float(z[i, j] @ z[i, k]) for k in among) / len(among) - math.log(density(i, j, left_out))
+        drawn = left_out or ((i, j),)
+        return found - sum(kernel(z[i, k], z[i, j]) / density(i, k, drawn) for k in among) / len(among) / n
+
+    advantage = torch.zeros(n, m, dtype=torch.float64)
+    for i in range(n):
+        for j in range(m):
+            others = [k for k in range(m) if k != j]
+            value = reward(i, j, others)
+            value -= sum(reward(i, k, [r for r in others if r != k], ((i, j),)) for k in others) / len(others)
+            for other, r in ((a, b) for a in range(n) if a != i for b in range(m)):
+                mean = sum(kernel(z[other, r], z[i, k]) for k in others) / len(others)
+                value -= (kernel(z[other, r], z[i, j]) - mean) / density(other, r, ((i, j),)) / m / n
+            advantage[i, j] = value
+    return advantage
+
+
+@pytest.mark.parametrize(("n", "m", "beta"), [(3, 4, 2.0), (2, 3, 0.5), (4, 5, 5.0)])
+def test_the_score_functions_weights_are_rewards_minus_a_baseline_of_the_other_draws(n, m, beta):
+    generator = torch.Generator().manual_seed(0)
+    z = normalize(torch.randn(n, m, 3, dtype=torch.float64, generator=generator), dim=2)
+    log_probability = torch.randn(n, m, dtype=torch.float64, generator=generator).requires_grad_()
+    score_function_loss(z, log_probability, beta).backward()
+    torch.testing.assert_close(-n * m * log_probability.grad, slow_advantage(z, beta))
+
+
 def test_the_score_function_is_finite_at_any_temperature():
     z = torch.randn(4, 8, 8, generator=torch.Generator().manual_seed(0))
     for beta in (30.0, 100.0, 1e4, 1e6):

@@ -59,7 +59,10 @@ PACKAGE = "lightning_ssl_geometry"
 ROOMS = {  # the folder of the sources, and the tests that may kill its mutants
     "functional": ("tests/functional", "tests/losses", "tests/test_losses.py", "tests/test_precision.py"),
     "losses": ("tests/losses", "tests/test_losses.py", "tests/functional", "tests/methods"),
-    "nn/equivariant": ("tests/nn", "tests/methods/test_hssl.py", "tests/functional/test_group_action.py"),
+    "nn/equivariant": (
+        *("tests/nn", "tests/methods/test_hssl.py", "tests/functional/test_group_action.py"),
+        "tests/functional/test_orientation.py",
+    ),
     "methods": (
         *("tests/methods", "tests/test_contract.py", "tests/test_declarations.py"),
         "tests/test_hostile_checkpoints.py",

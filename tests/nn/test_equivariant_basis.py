@@ -41,6 +41,29 @@ def test_the_basis_is_its_definition(kernel_size, effective_size, scales, rotati
     )
 
 
+@pytest.mark.parametrize(("rotations", "mirrored"), [(8, False), (3, True), (5, True)])
+def test_a_turned_function_is_the_function_at_the_turned_place(rotations, mirrored):
+    """In closed form: x to the right, y down, counter-clockwise as seen, mirrored before it is turned."""
+    found = hermite_gaussian_basis(9, 3, (1.2,), rotations, mirrored=mirrored)[0]
+    y, x = np.meshgrid(*[np.arange(-4.0, 5.0)] * 2, indexing="ij")
+    norm = hermite_gaussian_basis(9, 3, (1.2,))[0][0]
+    for place, (flip, k) in enumerate(itertools.product((False, True) if mirrored else (False,), range(rotations))):
+        angle = 2 * pi * k / rotations
+        right = x * np.cos(angle) - y * np.sin(angle)  # the place that this pixel comes from
+        down = x * np.sin(angle) + y * np.cos(angle)
+        right = -right if flip else right
+        for m, n in itertools.product(range(3), repeat=2):
+            he = eval_hermitenorm(n, down / 1.2) * eval_hermitenorm(m, right / 1.2)
+            psi = he * np.exp(-(x**2 + y**2) / (2 * 1.2**2))
+            unturned = (
+                eval_hermitenorm(n, y / 1.2) * eval_hermitenorm(m, x / 1.2) * np.exp(-(x**2 + y**2) / (2 * 1.2**2))
+            )
+            expected = torch.from_numpy(psi / np.sqrt((unturned**2).sum()))
+            assert_close(found[place, 3 * m + n], expected, rtol=1e-9, atol=1e-12)
+    assert len(found) == rotations * (1 + mirrored)
+    assert_close(found[0], norm)
+
+
 def test_type_b_has_orders_up_to_4_at_ever_narrower_widths():
     """25 functions: 15 at sigma, then 10 of the same orders at sigma / 1.2."""
     scales = (0.9, 1.8)
