@@ -14,6 +14,7 @@ from lightning_ssl_geometry.checks import integer
 from lightning_ssl_geometry.diagnose.comparison import is_diagnosis, labels_of, refuse_too_few, same_samples
 from lightning_ssl_geometry.diagnose.scores import Score, scores
 from lightning_ssl_geometry.report.figures import View
+from lightning_ssl_geometry.report.frame import pandas_for
 from lightning_ssl_geometry.report.groups import read_groups
 from lightning_ssl_geometry.report.ranking import Agreement, Group, agreement
 from lightning_ssl_geometry.spelling import near, one_of_these
@@ -66,16 +67,34 @@ class Choice:
         return max(goodness, key=lambda name: goodness[name])
 
     def models(self) -> "DataFrame":
-        """Return the values of the scores, and the accuracy, with one row for each model."""
-        from pandas import DataFrame
+        """Return the values of the scores, and the accuracy, with one row for each model.
 
-        columns: dict[str, Mapping[str, float]] = {} if self.accuracy is None else {"accuracy": self.accuracy}
-        return DataFrame(columns | {score.title: score.values for score in self.scores})
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+        """
+        found: DataFrame = pandas_for("models").DataFrame(self.model_rows())
+        return found.set_index("model")
 
     def to_frame(self) -> "DataFrame":
-        """Return one row for each score, over all models and within each knob: what it picks, and its agreement."""
-        from pandas import DataFrame
+        """Return one row for each score, over all models and within each knob: what it picks, and its agreement.
 
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+        """
+        found: DataFrame = pandas_for("to_frame").DataFrame(self.score_rows())
+        return found
+
+    def model_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of :meth:`models`."""
+        names = list(self.scores[0].values if self.scores else self.accuracy or ())
+        found = []
+        for name in names:
+            accuracy = {} if self.accuracy is None else {"accuracy": self.accuracy[name]}
+            found.append({"model": name} | accuracy | {score.title: score.values[name] for score in self.scores})
+        return found
+
+    def score_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of :meth:`to_frame`."""
         rows: list[dict[str, Any]] = []
         for knob, found in ({"": self.agreements} | dict(self.within)).items():
             for score in self.scores:
@@ -88,7 +107,7 @@ class Choice:
                     row |= {"regret_low": least, "regret_high": most, "regret_by_chance": held.by_chance}
                     row |= {"pairs": held.pairs}
                 rows += [row] if held is not None or not knob else []
-        return DataFrame(rows)
+        return rows
 
     def table(self) -> "Table":
         """Make a table for the terminal: for each score its pick and, if there are labels, its tau and its regret."""

@@ -3,9 +3,10 @@
 __all__ = ["run", "run_choose"]
 
 import argparse
+import csv
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -100,8 +101,8 @@ def _choose(options: Namespace, config: str) -> None:
     output = Path(options.output)
     page = compare(folders, output / "comparison.html")
     if getattr(rank_zero_only, "rank", 0) == 0:
-        found.models().to_csv(output / "choose_models.csv", index_label="model")
-        found.to_frame().to_csv(output / "choose_scores.csv", index=False)
+        for name, rows in (("choose_models.csv", found.model_rows()), ("choose_scores.csv", found.score_rows())):
+            _write_rows(rows, output / name)
         console = Console()
         console.print(found.table())
         for title, why in found.left_out.items():
@@ -111,6 +112,13 @@ def _choose(options: Namespace, config: str) -> None:
         by = options.by or (found.scores[0].title if found.scores else None)
         print(f"By {by}: {found.best(by)}." if by else "No score is there for all models.")
         print(f"The numbers: {output / 'choose_models.csv'}, {output / 'choose_scores.csv'}. The page: {page}")
+
+
+def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _as_options(said: str) -> str:

@@ -1,6 +1,6 @@
 """The numbers of a run as a pandas DataFrame."""
 
-__all__ = ["COLUMNS", "frame"]
+__all__ = ["COLUMNS", "frame", "pandas_for"]
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,7 @@ COLUMNS = ("stage", "name", "key", "epoch", "step", "value")
 
 def frame(run: Run, vectors: bool) -> "DataFrame":
     """Return one row per value, as :meth:`Run.to_frame` describes it."""
-    try:
-        import pandas as pd
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Expected pandas to be installed for `to_frame`, but it is not. Install it with `pip install pandas`.",
-            name="pandas",
-        ) from error
+    pd = pandas_for("to_frame")
     columns = (*COLUMNS[:-1], "position", COLUMNS[-1]) if vectors else COLUMNS
     parts = [*_scalars(run), *(_vectors(run) if vectors else ())]
     tables = [pd.DataFrame({name: part[name] for name in columns}) for part in parts]
@@ -33,6 +27,18 @@ def frame(run: Run, vectors: bool) -> "DataFrame":
         return pd.DataFrame(columns=list(columns))
     found = pd.concat(tables, ignore_index=True)
     return found.astype({"step": "int64"} | ({"position": "Int64"} if vectors else {}))
+
+
+def pandas_for(method: str) -> Any:
+    """Return the module pandas, or raise a ModuleNotFoundError that names the method which needs it."""
+    try:
+        import pandas
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"Expected pandas to be installed for `{method}`, but it is not. Install it with `pip install pandas`.",
+            name="pandas",
+        ) from error
+    return pandas
 
 
 def _scalars(run: Run) -> Iterator[dict[str, Any]]:

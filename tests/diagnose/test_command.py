@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,18 @@ def test_a_run_on_the_data_it_was_trained_on(here, run, what):
     record = json.loads((folder / "run.json").read_text())
     assert record["checkpoint"] == str(checkpoint)
     assert record["seed"] == 0
+    assert record["method"] == "SimCLRModule"  # a comparison asks which method trained a model
     assert "SimCLR" not in (folder / "config.yaml").read_text()  # of the diagnosis, not of the run
+
+
+def test_a_run_whose_optimizer_declares_no_types(run, tmp_path):
+    """timm's LARS, as in the settings of the papers."""
+    copy = shutil.copytree(run, tmp_path / "version_0")
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    config["model"]["init_args"]["optimizer"] = {"class_path": "timm.optim.Lars", "init_args": {"lr": 4.0}}
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    loaded = ModelSource(run=str(copy)).load()
+    assert isinstance(loaded.module, SimCLRModule)
 
 
 def test_the_weights_are_the_checkpoints(run):
