@@ -63,6 +63,7 @@ LINES: dict[str, dict[str, tuple[str, str, Dash]]] = {
         "w/o norm, dot, tau = P": ("dot, tau = P", "red", "solid"),
     },
 }
+SMOKE = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=10", "--trainer.check_val_every_n_epoch=1")
 # Figure of the paper -> name of the comparison's figure.
 FIGURES = {
     "linear": {"1_left_w": "W", "1_left_wg": "W g"},
@@ -321,10 +322,15 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Ro
 
 def main() -> None:
     arguments = parser(__doc__, "runs/content_suppresses_style", what=(*ARMS, "table2"))
-    arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
+    arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
     options = arguments.parse_intermixed_args()
     if options.size == "paper" and options.what != "table2":
         arguments.error(f"Expected table2 for --size paper, but got {options.what}.")
+    if options.size == "smoke":
+        if options.what in ("table2", "direct_clr"):
+            arguments.error(f"Expected synthetic data for --size smoke, but got {options.what}.")
+        options.more = [*SMOKE, *options.more]
+        print("Ten steps of each run: the numbers only show that the command works.")
     runs = grid(options, settings(options.what, options.size), fit)
     rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed)]
     if options.what == "table1":
