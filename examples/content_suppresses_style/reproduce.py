@@ -169,7 +169,7 @@ LATENTS = {
     "style in z": "val/latent_r2_style_z",
     "MCC": "val/mcc_mean",
     "effective rank of z": "val/effective_rank_z",
-    "tau_c < tau_s": "val/temperature_order_auc",
+    "outputs ordered by tau": "val/temperature_order_auc",
 }
 
 
