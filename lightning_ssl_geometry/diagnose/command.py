@@ -269,7 +269,7 @@ def _compared(options: Namespace, config: str) -> tuple[dict[str, str], dict[str
     """Diagnose the models of --compare. Return what each name stands for, and the folders of the diagnoses."""
     named = dict(_named(each) for each in options.compare)
     if len(named) < len(options.compare):
-        raise ValueError(f"Expected different names in --compare, but got {', '.join(options.compare)}.")
+        raise ValueError(f"Expected different names of models, but got {', '.join(options.compare)}.")
     refuse_too_few(named)
     waiting: dict[str, _Waiting] = {}
     seen = {name: _checked(name, what, options, waiting=waiting) for name, what in named.items()}
@@ -305,7 +305,7 @@ def _checked(name: str, what: str, options: Namespace, *, waiting: dict[str, _Wa
         source, loaded = waiting[what] if what in waiting else _found(what, options, asks=True)
         said = checked(loaded.module, _data_for(loaded, options))
     except (ValueError, OSError, ImportError) as error:
-        raise ValueError(f"Model {name!r} of --compare: {error}") from error
+        raise ValueError(f"Model {name!r}: {error}") from error
     held = {id(each): each for _, each in waiting.values()} | {id(loaded): loaded}
     if sum(map(_size, held.values())) <= _MOST_WAITING:
         waiting[what] = source, loaded

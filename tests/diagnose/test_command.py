@@ -289,7 +289,7 @@ def test_each_model_is_checked_before_the_first_is_looked_at(here, run, capsys, 
     models = [f"first={run}", "second=timm:resnet10t", f"last={given}", "--pretrained", "false"]
     said = refused(capsys, "--compare", *models, "--images", "images", "--image_size", "12", *QUIET)
     assert message in said
-    assert "Model 'last' of --compare: Expected" in said
+    assert "Model 'last': Expected" in said
     assert said.count("\n") == 1
     assert not (here / "runs").exists()
 
@@ -446,7 +446,7 @@ def test_names_as_lightning_gives_them_to_checkpoints(here):
             ["timm:resnet10t", "--pretrained", "false", "--data", "DigitsDataModule", "--devices", "0"],
             "`Trainer(devices=0)` value is not",
         ),
-        (["--compare", "a=x", "a=y"], "different names in --compare, but got a=x, a=y"),
+        (["--compare", "a=x", "a=y"], "different names of models, but got a=x, a=y"),
         (["--compare", "a=bad.yaml", "b=x"], "Expected bad.yaml to say what to look at"),
         (["timm:resnet10t", "--no_such_option", "3"], "no_such_option"),
     ],
