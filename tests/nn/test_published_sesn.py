@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_ssl_geometry.nn.equivariant import GroupConv2d, LiftingConv2d
+from lightning_ssl_geometry.nn.equivariant import GroupConv2d, LiftingConv2d, layers
 
 PAPER = (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)
 RECORDED = [  # type, kernel size, effective size, scales, stride and scale size of the second layer, outputs
@@ -52,7 +52,9 @@ def summary(z):
 
 
 @pytest.mark.parametrize(("case", "lifted", "grouped"), RECORDED, ids=[str(case[0]) for case in RECORDED])
-def test_outputs_of_the_published_layers(case, lifted, grouped):
+@pytest.mark.parametrize("faster", [False, True])
+def test_outputs_of_the_published_layers(case, lifted, grouped, faster, monkeypatch):
+    monkeypatch.setattr(layers, "pays", lambda *_, **__: faster)  # matrix products, where the filters are separable
     basis_type, kernel_size, effective_size, scales, stride, scale_size = case
     settings = {"scales": scales, "basis_type": basis_type}
     first = LiftingConv2d(2, 3, kernel_size, effective_size, **settings)
