@@ -17,7 +17,7 @@ from lightning_ssl_geometry.callbacks import EmbeddingSnapshots, GeometryMonitor
 from lightning_ssl_geometry.callbacks.run_callback import run_folder
 from lightning_ssl_geometry.diagnostics import LogSpectrum
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
-from lightning_ssl_geometry.losses import InfoNCELoss
+from lightning_ssl_geometry.losses import AugmentationChannelLoss, InfoNCELoss
 from lightning_ssl_geometry.recording.arrays import ArrayFiles
 from lightning_ssl_geometry.recording.run_files import RunFiles
 from lightning_ssl_geometry.recording.run_record import described
@@ -212,6 +212,7 @@ def test_a_trial_of_snapshots_writes_nothing(tmp_path, monkeypatch):
     ("losses", "temperature"),
     [
         ([InfoNCELoss(temperature=0.1)], 0.1),
+        ([AugmentationChannelLoss(beta=5.0)], 0.2),
         ([InfoNCELoss(temperature=0.1), InfoNCELoss(temperature=0.1)], 0.1),
         ([InfoNCELoss(temperature=0.1), InfoNCELoss(temperature=0.5)], None),
         ([InfoNCELoss(temperature=[0.1, 0.5])], None),
