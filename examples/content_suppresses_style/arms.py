@@ -29,7 +29,8 @@ def table1() -> Arms:
     """Table 1: what is trained, on the box and on the sphere."""
     yield "box", []
     same = [f"{LOSS}temperature=1.0", f"{LOSS}form=CL_ICA", "--trainer.max_epochs=20"]  # as the box has it
-    yield "sphere", [*same, f"{DATA}concentration=0.05"]
+    cosines = [f"{LOSS}normalize=true", f"{LOSS}similarity=dot"]
+    yield "sphere", [*same, *cosines, f"{DATA}concentration=0.05"]
 
 
 def linear() -> Arms:
