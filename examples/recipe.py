@@ -141,7 +141,8 @@ def _said(words: Sequence[str]) -> str:
     own = [word for word in words if word not in RESUMED]
     files = [place + 1 for place, word in enumerate(own[:-1]) if word == "--config"]
     digests = [hashlib.sha256(Path(own[place]).read_bytes()).hexdigest() for place in files]
-    named = [Path(word).name if place in files else word for place, word in enumerate(own)]
+    scripts = [place for place, word in enumerate(own[:1]) if word.endswith(".py")]
+    named = [Path(word).name if place in files + scripts else word for place, word in enumerate(own)]
     writes = [place for place, word in enumerate(named) if word.startswith("--trainer.logger.init_args.")]
     kept = [word for place, word in enumerate(named) if place not in writes and place - 1 not in writes]
     return json.dumps({"words": kept, "configs": digests})

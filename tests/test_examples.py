@@ -20,7 +20,7 @@ import scipy.stats
 import torch
 from PIL import Image
 
-from lightning_ssl_geometry.callbacks import ChannelEvaluation
+from lightning_ssl_geometry.callbacks import ChannelEvaluation, GeometryMonitor
 from lightning_ssl_geometry.cli import lightning_cli, main
 from lightning_ssl_geometry.data import (
     ClusterDataModule,
@@ -344,6 +344,19 @@ def test_settings_are_chosen_on_validation_digits(tmp_path):
         given = cli.config.model.init_args
         assert given.entropy_weight == 0.005 * given.beta  # the paper's ratio
         assert type(cli.model.policy) is ShallowCNN
+
+
+@pytest.mark.parametrize("space", ["box", "sphere"])
+def test_table_1_measures_the_loss_that_it_trains(space):
+    recipe = script("content_suppresses_style")
+    words = dict(recipe.settings("table1", "laptop"))[space]
+    configs = [word for path in recipe.configs("table1", "laptop", space) for word in ("--config", str(path))]
+    cli = lightning_cli([*configs, *words], run=False)
+    (monitor,) = (each for each in cli.trainer.callbacks if isinstance(each, GeometryMonitor))
+    measured, trained = monitor.measurements.diagnostics["loss_terms"], cli.model.loss
+    assert measured.temperature == trained.temperature
+    for switch in ("normalize", "similarity", "include_self", "positive_in_denominator"):
+        assert getattr(measured.form, switch) == getattr(trained.form, switch)
 
 
 def test_images_of_a_folder_are_drawn_from_all_of_its_classes(tmp_path):
