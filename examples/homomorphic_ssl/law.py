@@ -87,6 +87,11 @@ class Row(NamedTuple):
     similarity: float
     gradient: float
 
+    @property
+    def gap(self) -> float:
+        """A-SSL's loss minus H-SSL's."""
+        return self.a_ssl - self.h_ssl
+
 
 def words(options: argparse.Namespace, group: str, network: str, *, seed: int) -> list[str]:
     """The command line of a network, without classifier and callbacks."""
@@ -154,8 +159,10 @@ def table(rows: list[Row]) -> str:
         of = [row for row in rows if (row.group, row.network) == (group, network)]
         before, after = ([row for row in of if row.trained == trained] for trained in (0, 1))
         cells = []
-        for quantity, digits in ((_error, ".1e"), (_gap, ".3f"), (_similarity, ".3f"), (_gradient, ".3f")):
-            cells.append(" -> ".join(over_seeds([quantity(row) for row in here], digits) for here in (before, after)))
+        for name, digits in (("error", ".1e"), ("gap", ".3f"), ("similarity", ".3f"), ("gradient", ".3f")):
+            cells.append(
+                " -> ".join(over_seeds([getattr(row, name) for row in here], digits) for here in (before, after))
+            )
         lines.append([f"{group}, {network}", *cells])
     return markdown(
         ["", "equivariance error", "A-SSL's loss - H-SSL's", "cosine, embeddings", "cosine, gradients"], lines
@@ -165,8 +172,8 @@ def table(rows: list[Row]) -> str:
 def figures(rows: list[Row]) -> Iterator[tuple[str, Any]]:
     """The gap of the losses, and the cosine of their gradients, against the equivariance error; means over seeds."""
     for name, quantity, ylabel in (
-        ("gap", lambda row: abs(_gap(row)), "|A-SSL's loss - H-SSL's|, after training"),
-        ("gradient", _gradient, "cosine of the gradients, after training"),
+        ("gap", lambda row: abs(row.gap), "|A-SSL's loss - H-SSL's|, after training"),
+        ("gradient", lambda row: row.gradient, "cosine of the gradients, after training"),
     ):
         found = []
         for group, network in dict.fromkeys((row.group, row.network) for row in rows):
@@ -192,22 +199,6 @@ def main(options: argparse.Namespace) -> None:
     print(table(rows))
     for name, figure in figures(rows):
         print(save(figure, folder / f"law_{name}.png"))
-
-
-def _error(row: Row) -> float:
-    return row.error
-
-
-def _gap(row: Row) -> float:
-    return row.a_ssl - row.h_ssl
-
-
-def _similarity(row: Row) -> float:
-    return row.similarity
-
-
-def _gradient(row: Row) -> float:
-    return row.gradient
 
 
 if __name__ == "__main__":

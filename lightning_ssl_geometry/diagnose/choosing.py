@@ -106,7 +106,8 @@ class Choice:
                     row |= {"tau": held.tau, "tau_low": low, "tau_high": high, "regret": held.regret}
                     row |= {"regret_low": least, "regret_high": most, "regret_by_chance": held.by_chance}
                     row |= {"pairs": held.pairs}
-                rows += [row] if held is not None or not knob else []
+                if held is not None or not knob:
+                    rows.append(row)
         return rows
 
     def table(self) -> "Table":

@@ -10,7 +10,6 @@ import numpy as np
 
 from lightning_ssl_geometry import diagnostics
 from lightning_ssl_geometry.manifest import Declared
-from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.logs import Series
 from lightning_ssl_geometry.report.members import Member, is_scalar, members
@@ -56,7 +55,7 @@ def scores(view: View) -> tuple[list[Score], dict[str, str]]:
         known = member.declared
         if known is None or not is_scalar(member, view.runs) or known.quantity.baseline or not _label_free(known):
             continue
-        picks = _picks(known)
+        picks = known.quantity.better if known.quantity.picks is None else known.quantity.picks
         stage = shared_stage([member], view)
         if picks is None or stage is None:
             continue
@@ -67,17 +66,6 @@ def scores(view: View) -> tuple[list[Score], dict[str, str]]:
             paper = known.quantity.paper
             found.append(Score(member.title, picks, values=values, source="" if paper is None else paper.short))
     return found, left_out
-
-
-def _picks(known: Declared) -> str | float | None:
-    quantity = _of_class(known) or known.quantity
-    return quantity.better if quantity.picks is None else quantity.picks
-
-
-def _of_class(known: Declared) -> Quantity | None:
-    kind = getattr(diagnostics, known.diagnostic, None)
-    quantities: Mapping[str, Quantity] = getattr(kind, "quantities", {})
-    return quantities.get(known.key)
 
 
 def _label_free(known: Declared) -> bool:

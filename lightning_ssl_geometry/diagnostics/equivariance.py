@@ -1,6 +1,6 @@
 """Whether the feature extractor is equivariant, and the representation h invariant, to transformations of the image."""
 
-__all__ = ["EquivarianceError", "InvarianceError"]
+__all__ = ["EquivarianceError", "InvarianceError", "background"]
 
 import math
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ class EquivarianceError(Diagnostic):
         **options: Unpack[EquivarianceOptions],
     ) -> None:
         super().__init__()
-        settings = EquivarianceSettings(group, fill=_fill(fill), **options)
+        settings = EquivarianceSettings(group, fill=background(fill), **options)
         layers = settings.layers
         self.keys = [""] if layers is None else [f"_{name.replace('.', '_')}" for name in layers]
         if len(set(self.keys)) < len(self.keys):
@@ -205,7 +205,7 @@ class InvarianceError(Diagnostic):
         if not len(image):  # all samples of this rank are repeats
             return
         moved_image = partial(
-            transformed, image, self.group, circular=self.circular, fill=_fill(self.fill), turns=self.turns
+            transformed, image, self.group, circular=self.circular, fill=background(self.fill), turns=self.turns
         )
         with evaluating(encoder), torch.no_grad():
             h = _encoded(encoder, image.clone())  # the first layer may change its input
@@ -238,7 +238,8 @@ def _encoded(encoder: nn.Module, image: Tensor) -> Tensor:
     return h
 
 
-def _fill(fill: float | Sequence[float]) -> Tensor | float:
+def background(fill: float | Sequence[float]) -> Tensor | float:
+    """Return the value of pixels that enter an image: one number, or a tensor with one for each channel."""
     if isinstance(fill, str):
         raise ValueError(f"Expected `fill` to be a number, or one per channel, but got {fill!r}.")
     return torch.tensor(fill) if isinstance(fill, Sequence) else fill

@@ -14,6 +14,7 @@ from torch.nn.functional import cosine_similarity
 from lightning_ssl_geometry.checks import at_least, integer, one_of, positive
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
+from lightning_ssl_geometry.diagnostics.equivariance import background
 from lightning_ssl_geometry.functional.groups.action import rescale, translate
 from lightning_ssl_geometry.functional.groups.equivariance import Transformation
 from lightning_ssl_geometry.functional.groups.fibers import (
@@ -175,7 +176,7 @@ class LossGap(SampledRows):
     def _elements(
         self, u: Tensor, group: FiberGroup, image: Tensor, network: nn.Module
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # positions of g_0, and for both g of g^-1 g_0; images T_g x
-        fill = torch.tensor(self.fill) if isinstance(self.fill, Sequence) else self.fill
+        fill = background(self.fill)
         if self.group in ("rotation", "dihedral", "hue"):
             count = number_of_orientations(self.group, self.turns)
             if group.order % count or (self.group == "dihedral" and group.order != count):

@@ -8,7 +8,7 @@ __all__ = ["FIBER_QUANTITIES", "FiberPairs", "Mode"]
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,11 +17,10 @@ from lightning_ssl_geometry.checks import at_least, inside, one_of
 from lightning_ssl_geometry.functional.groups.fibers import (
     Axis,
     FiberGroup,
+    Near,
     Pooling,
     base_spaces,
     check_group,
-    count_nearby,
-    draw_nearby,
     feature_map,
     fiber_bundle,
     pooling_for,
@@ -124,9 +123,7 @@ class FiberPairs:
         self.wrap_distance, self.circular = wrap_distance, circular
         self.pooling = pooling_for(self.group, pooling)
         limited = max_distance is not None or min_distance > 0
-        self._limits: dict[str, Any] = (
-            {"max_distance": max_distance, "min_distance": min_distance, "wrap": wrap_distance} if limited else {}
-        )
+        self._near = Near(min_distance, max_distance, wrap_distance) if limited else None
         self._bases: dict[tuple[object, ...], Tensor] = {}
 
     @property
@@ -177,8 +174,8 @@ class FiberPairs:
         bases = self._base_spaces(group, maps.device)
         view = maps.unflatten(0, (self.num_views, -1))  # (V, N, C, |G|)
         first, second = (uniform * len(bases)).long().unbind(1)
-        if self._limits:
-            second = draw_nearby(bases, first, uniform[:, 1], group=group, **self._limits)
+        if self._near is not None:
+            second = self._near.draw(bases, first, uniform[:, 1], group=group)
         if self.mode == "h-ssl":
             pairs = [(view[0], first), (view[0], second)]
         elif self.mode == "a-ssl":
@@ -192,7 +189,7 @@ class FiberPairs:
         if key not in self._bases:
             whole = self.mode == "a-ssl" and self.base_size == group.order  # which need not be moved
             bases = torch.arange(group.order)[None] if whole else base_spaces(group, self.base_size)
-            if self._limits:
-                count_nearby(bases, group, **self._limits)  # at least one for each
+            if self._near is not None:
+                self._near.counts(bases, group)  # at least one for each
             self._bases[key] = bases.to(device)
         return self._bases[key]

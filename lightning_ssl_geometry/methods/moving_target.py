@@ -1,8 +1,6 @@
-r"""A target network that follows the online network, and a predictor (Grill et al. 2020, Eq. 1).
+"""A target network whose weights are a moving average of the online weights, and a predictor.
 
-The target's weights xi are a moving average of the online weights theta, updated after each step:
-
-.. math:: \xi \leftarrow \tau_k\, \xi + (1 - \tau_k)\, \theta
+:mod:`lightning_ssl_geometry.methods.byol` has the equation.
 """
 
 __all__ = ["MOMENTUM", "TARGET_LOSS", "MovingTarget"]

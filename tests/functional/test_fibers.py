@@ -9,10 +9,9 @@ from lightning_ssl_geometry.functional.groups import fibers
 from lightning_ssl_geometry.functional.groups.action import quarter_turn
 from lightning_ssl_geometry.functional.groups.fibers import (
     FiberGroup,
+    Near,
     base_spaces,
     check_group,
-    count_nearby,
-    draw_nearby,
     feature_map,
     fiber_bundle,
     nearby_bases,
@@ -132,16 +131,17 @@ def test_a_near_base_is_drawn_as_the_table_says(limits, wrap, pairs, monkeypatch
     order, count = nearby_bases(bases, group, limits[1], **given)
     first = torch.arange(400) % len(bases)
     u = torch.rand(400, generator=torch.Generator().manual_seed(0))
-    found = draw_nearby(bases, first, u, group, max_distance=limits[1], **given)
+    near = Near(*limits, wrap)
+    found = near.draw(bases, first, u, group=group)
     assert torch.equal(found, order[first, (u * count[first]).long()])
-    assert torch.equal(count_nearby(bases, group, limits[1], **given), count)
+    assert torch.equal(near.counts(bases, group), count)
 
 
 def test_drawing_a_near_base_of_a_large_map_needs_no_table_of_all_pairs():
     group = FiberGroup((96, 96), (False, False))
     bases = base_spaces(group)
     with torch.profiler.profile(profile_memory=True) as seen:
-        draw_nearby(bases, torch.arange(0, len(bases), 90), torch.rand(103), group, min_distance=1)
+        Near(least=1).draw(bases, torch.arange(0, len(bases), 90), torch.rand(103), group=group)
     most = max(abs(event.self_cpu_memory_usage) for event in seen.key_averages())
     assert most < 9216**2  # bytes; a table of indices would have 8 times as many
 

@@ -16,6 +16,7 @@ padding (Appendix B).
 
 __all__ = [
     "FiberGroup",
+    "Near",
     "Pooling",
     "base_spaces",
     "feature_map",
@@ -226,85 +227,75 @@ def nearby_bases(
     Raises:
         ValueError: If no base space is near another one, or if one has none near it.
     """
-    count = count_nearby(bases, group, max_distance, min_distance=min_distance, wrap=wrap)
+    near = Near(min_distance, max_distance, wrap)
+    count = near.counts(bases, group)
     orders = [
         within.int().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())].clone()
-        for within in _near(bases[:, 0], bases[:, 0], group, limits=(min_distance, max_distance), wrap=wrap)
+        for within in near.masks(bases[:, 0], bases[:, 0], group)
     ]
     return torch.cat(orders), count
 
 
-def count_nearby(
-    bases: Tensor,
-    group: FiberGroup,
-    max_distance: float | None = None,
-    *,
-    min_distance: float = 0.0,
-    wrap: bool = False,
-) -> Tensor:
-    """Count the base spaces near each base space, int64 (B,), with the arguments and errors of :func:`nearby_bases`."""
-    inside("[0, inf)", min_distance=min_distance)
-    limits, first = (min_distance, max_distance), bases[:, 0]
-    count = torch.cat([within.sum(1) for within in _near(first, first, group, limits=limits, wrap=wrap)])
-    alone = min_distance <= 0 and bool((count == 1).all())  # each is near itself alone
-    if alone or (max_distance is not None and max_distance < 1):
-        raise ValueError(
-            f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
-        )
-    if not count.all():
-        raise ValueError(
-            f"Expected `min_distance` with a second base space for each first one, but {int((count == 0).sum())} of "
-            f"{len(count)} have none at squared distances from {min_distance} to {max_distance}."
-        )
-    return count
+class Near(NamedTuple):
+    """Which base spaces are near each other: by the :func:`topographic_distance` of their first elements.
 
-
-def draw_nearby(
-    bases: Tensor,
-    first: Tensor,
-    uniform: Tensor,
-    group: FiberGroup,
-    *,
-    max_distance: float | None = None,
-    min_distance: float = 0.0,
-    wrap: bool = False,
-) -> Tensor:
-    """Draw, for each of N base spaces, one of those near it (see :func:`nearby_bases`), each with equal probability.
-
-    No table of all pairs of base spaces is made: the memory is that of some millions of distances.
-
-    Args:
-        bases: (B, b), B base spaces, from :func:`base_spaces`.
-        first: int64 (N,), indices of base spaces that have others near them.
-        uniform: (N,), random numbers in [0, 1).
-        group: The group, from :func:`feature_map`.
-        max_distance: Largest :func:`topographic_distance` of the first elements of near base spaces; None: no limit.
-        min_distance: Smallest such distance.
+    Attributes:
+        least: Smallest distance. At 0, a base space is near itself.
+        most: Largest distance. None: no limit.
         wrap: Whether distances along a cyclic axis are those of the shorter way round.
-
-    Returns:
-        int64 (N,), indices of base spaces.
     """
-    chosen, drawn = bases[:, 0], []
-    masks = _near(chosen[first], chosen, group, limits=(min_distance, max_distance), wrap=wrap)
-    for within, u in zip(masks, uniform.split(_rows(len(chosen))), strict=True):
-        place = (u * within.sum(1)).long() + 1  # of the drawn one among those near, from 1
-        drawn.append((within.cumsum(1) == place[:, None]).int().argmax(1))
-    return torch.cat(drawn)
+
+    least: float = 0.0
+    most: float | None = None
+    wrap: bool = False
+
+    def counts(self, bases: Tensor, group: FiberGroup) -> Tensor:
+        """Count the base spaces near each of `bases` (B, b), int64 (B,), with the errors of :func:`nearby_bases`."""
+        inside("[0, inf)", min_distance=self.least)
+        count = torch.cat([within.sum(1) for within in self.masks(bases[:, 0], bases[:, 0], group)])
+        alone = self.least <= 0 and bool((count == 1).all())  # each is near itself alone
+        if alone or (self.most is not None and self.most < 1):
+            raise ValueError(
+                f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {self.most}."
+            )
+        if not count.all():
+            raise ValueError(
+                f"Expected `min_distance` with a second base space for each first one, but {int((count == 0).sum())} "
+                f"of {len(count)} have none at squared distances from {self.least} to {self.most}."
+            )
+        return count
+
+    def draw(self, bases: Tensor, first: Tensor, uniform: Tensor, *, group: FiberGroup) -> Tensor:
+        """Draw, for each of N base spaces, one of those near it, each with equal probability.
+
+        No table of all pairs of base spaces is made: the memory is that of some millions of distances.
+
+        Args:
+            bases: (B, b), B base spaces, from :func:`base_spaces`.
+            first: int64 (N,), indices of base spaces that have others near them.
+            uniform: (N,), random numbers in [0, 1).
+            group: The group, from :func:`feature_map`.
+
+        Returns:
+            int64 (N,), indices of base spaces.
+        """
+        elements, drawn = bases[:, 0], []
+        parts = uniform.split(_rows(len(elements)))
+        for within, u in zip(self.masks(elements[first], elements, group), parts, strict=True):
+            place = (u * within.sum(1)).long() + 1  # of the drawn one among those near, from 1
+            drawn.append((within.cumsum(1) == place[:, None]).int().argmax(1))
+        return torch.cat(drawn)
+
+    def masks(self, rows: Tensor, elements: Tensor, group: FiberGroup) -> Iterator[Tensor]:
+        """Yield whether each of `rows` is near each of `elements` (B,), in parts (n, B) of some millions of values."""
+        most = math.inf if self.most is None else self.most
+        for part in rows.split(_rows(len(elements))):
+            distance = topographic_distance(part[:, None], elements, group, wrap=self.wrap)
+            yield (distance <= most) & (distance >= self.least)
 
 
 def _rows(count: int) -> int:
     return max(1, _PAIRS // count)
-
-
-def _near(
-    rows: Tensor, first: Tensor, group: FiberGroup, *, limits: tuple[float, float | None], wrap: bool
-) -> Iterator[Tensor]:
-    """Yield whether each of some rows is near each of `first` (B,), in parts (n, B)."""
-    least, most = limits[0], math.inf if limits[1] is None else limits[1]
-    for part in rows.split(_rows(len(first))):
-        distance = topographic_distance(part[:, None], first, group, wrap=wrap)
-        yield (distance <= most) & (distance >= least)
 
 
 def fiber_bundle(z: Tensor, elements: Tensor) -> Tensor:
