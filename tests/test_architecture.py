@@ -61,7 +61,8 @@ ROOMS = {
     "report": rooms("deprecation expressions files manifest plots quantity"),
     "diagnose": rooms(
         "callbacks checks cli_errors cli_messages data deprecation diagnose_options diagnostics distributed "
-        "either_lightning functional introspection manifest methods nn observe quantity report spelling types views"
+        "either_lightning files functional introspection manifest methods nn observe quantity report spelling types "
+        "views"
     ),
     "diagnose_options": set(),
     "testing": rooms("callbacks checks cost diagnostics methods observe quantity spelling types"),

@@ -114,7 +114,10 @@ class Choice:
         """Make a table for the terminal: for each score its pick and, if there are labels, its tau and its regret."""
         from rich.table import Table
 
-        made = Table(title="Scores without labels", caption="\n".join(self.remarks) or None, caption_justify="left")
+        remarks = list(self.remarks)
+        if first := next(iter(self.agreements.values()), None):
+            remarks.append(f"A model that is drawn at random costs {100 * first.by_chance:.1f} points, and has tau 0.")
+        made = Table(title="Scores without labels", caption="\n".join(remarks) or None, caption_justify="left")
         for heading in ("score", "good", "picks", *(("tau [95%]", "regret, points [95%]") if self.agreements else ())):
             made.add_column(heading)
         for score in self.scores:

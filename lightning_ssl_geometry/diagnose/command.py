@@ -4,6 +4,7 @@ __all__ = ["run", "run_choose"]
 
 import argparse
 import csv
+import io
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, named_source, source_name
 from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.diagnose_options import BATCH_SIZE, CHOOSING, IMAGES, NETWORK, REST, Option
+from lightning_ssl_geometry.files import replacing
 from lightning_ssl_geometry.report.side_by_side import comparison_remarks, comparison_tables
 from lightning_ssl_geometry.views import SimCLRViews
 
@@ -64,8 +66,7 @@ def run(args: Sequence[str]) -> None:
         options = parser.parse_args(["--config", options.what, *given])
     L.seed_everything(options.seed_everything, verbose=False)
     with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=_as_options):
-        if options.trust and "--trust" not in given:
-            raise ValueError("Expected --trust on the command line alone, but got it in a file.")
+        _refuse_trust_in_a_file(options, given)
         _refuse_contradictions(options)
         built = parser.instantiate_classes(options)
         config = parser.dump(options, skip_none=True)
@@ -86,6 +87,7 @@ def run_choose(args: Sequence[str]) -> None:
     options = parser.parse_args(list(args))
     L.seed_everything(options.seed_everything, verbose=False)
     with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=_as_options):
+        _refuse_trust_in_a_file(options, args)
         _refuse_contradictions_of_images(options)
         built = parser.instantiate_classes(options)
         built["compare"], built["pretrained"] = options.models, True
@@ -115,10 +117,12 @@ def _choose(options: Namespace, config: str) -> None:
 
 
 def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with replacing(path) as file:
+        file.write(text.getvalue().encode())
 
 
 def _as_options(said: str) -> str:
@@ -168,6 +172,11 @@ def _refuse_contradictions(options: Namespace) -> None:
             raise ValueError(f"Expected models in --compare alone (with options of their own, as YAML), but got {got}.")
         if not options.pretrained and all("timm" not in named_source(_named(each)[1]) for each in options.compare):
             raise ValueError(f"Expected --pretrained false beside timm:NAME, but got {', '.join(options.compare)}.")
+
+
+def _refuse_trust_in_a_file(options: Namespace, given: Sequence[str]) -> None:
+    if options.trust and "--trust" not in given:
+        raise ValueError("Expected --trust on the command line alone, but got it in a file.")
 
 
 def _refuse_contradictions_of_images(options: Namespace) -> None:

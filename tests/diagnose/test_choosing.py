@@ -120,6 +120,11 @@ def test_the_command_writes_tables_and_a_page(digits, tmp_path, capsys):
     assert (tmp_path / "comparison.html").stat().st_size > 10_000
     assert len((tmp_path / "choose_models.csv").read_text().splitlines()) == 1 + len(RANKS)
     assert (tmp_path / "choose_scores.csv").read_text().startswith("knob,score,good,best,tau")
+    assert "drawn at random costs" in " ".join(said.split())
+    (tmp_path / "trust.yaml").write_text("trust: true\n")
+    with pytest.raises(SystemExit):
+        command.run_choose([*words, "--output", str(tmp_path), "--config", str(tmp_path / "trust.yaml")])
+    assert "Expected --trust on the command line alone, but got it in a file" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         command.run_choose([*words, "--output", str(tmp_path), "--by", "nothing"])
     assert "to name a score, but got 'nothing'" in capsys.readouterr().err
