@@ -61,6 +61,7 @@ VECTORS = ("components", "spectrum", "profile", "histogram", "quantiles")
 _OF_LOGARITHMS = ("spectrum", "spectra", "profile", "histogram", "quantiles")
 
 SECTIONS = {  # the order of a page
+    "choosing": "Which one to choose",
     "learning": "Is it learning?",
     "probes": "Probes",
     "data": "The data",

@@ -33,7 +33,7 @@ from draw_points import Point, points  # noqa: E402
 from recipe import Fit, each, grid, markdown, over_seeds, read, save, write  # noqa: E402
 
 IMAGES, STEPS, CALIBRATION = 256, 200, 8  # of the measurement; of training; batches for the batch norm
-_LEAST = 1e-12
+_LEAST = 1e-4  # of the figures' errors
 BACKBONE = "--model.init_args.backbone.init_args."
 COLORS = {"scale": "blue", "rotation": "orange", "translation": "green"}
 
@@ -179,9 +179,10 @@ def figures(rows: list[Row]) -> Iterator[tuple[str, Any]]:
         for group, network in dict.fromkeys((row.group, row.network) for row in rows):
             of = [row for row in rows if (row.group, row.network, row.trained) == (group, network, 1)]
             error = np.mean([np.log10(max(row.error, _LEAST)) for row in of])
-            found.append(Point(network, float(error), float(np.mean([quantity(row) for row in of])), COLORS[group]))
+            height = float(np.mean([quantity(row) for row in of]))
+            found.append(Point(network.replace(", strides", ","), float(error), height, COLORS[group]))
         colors = [(color, group) for group, color in COLORS.items()]
-        notes = (f"Errors below {_LEAST:g}, which are rounding, are drawn there.",)
+        notes = (f"Smaller errors than {_LEAST:g} are drawn there.",)
         caption = Caption("Losses of A-SSL and H-SSL", notes=notes)
         yield (
             name,

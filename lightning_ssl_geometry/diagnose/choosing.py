@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from lightning_ssl_geometry.checks import integer
 from lightning_ssl_geometry.diagnose.comparison import is_diagnosis, labels_of, refuse_too_few, same_samples
 from lightning_ssl_geometry.diagnose.scores import Score, scores
+from lightning_ssl_geometry.report.choosing import choice_panels
 from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.frame import pandas_for
 from lightning_ssl_geometry.report.groups import read_groups
+from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.ranking import Agreement, Group, agreement
 from lightning_ssl_geometry.spelling import near, one_of_these
 
@@ -35,6 +37,7 @@ class Choice:
         scores: The scores, best agreement with the accuracy first, or in the order of the diagnosis without labels.
         accuracy: Model -> accuracy of a linear classifier on h, or None without labels.
         agreements: Title of a score -> agreement with the accuracy; empty without labels.
+        samples: Number of samples that the classifier was scored on; 0 without labels.
         within: Knob -> title of a score -> agreement among models that differ in this knob alone (and in the seed).
         left_out: Title of a score -> why it was left out.
         remarks: Sentences on what limits the answer.
@@ -42,6 +45,7 @@ class Choice:
 
     scores: tuple[Score, ...]
     accuracy: Mapping[str, float] | None
+    samples: int
     agreements: Mapping[str, Agreement]
     within: Mapping[str, Mapping[str, Agreement]]
     left_out: Mapping[str, str]
@@ -110,6 +114,10 @@ class Choice:
                     rows.append(row)
         return rows
 
+    def panels(self) -> list[Panel]:
+        """Draw the agreements and the accuracies, for the argument `choosing` of :func:`compare`."""
+        return choice_panels(self.agreements, self.accuracy, self.samples)
+
     def table(self) -> "Table":
         """Make a table for the terminal: for each score its pick and, if there are labels, its tau and its regret."""
         from rich.table import Table
@@ -148,7 +156,8 @@ def choose(
 
     If the samples have labels, the accuracy of a linear classifier on h is the truth: logistic regression on
     standardised features, fitted and scored on different samples, which are the same for all models. Kendall's tau and
-    the regret of choosing by a score have 95% intervals by bootstrap over models and samples.
+    the regret of choosing by a score have 95% intervals by bootstrap over models and samples. Models with the same
+    settings but for the seed are drawn together, because they resemble each other.
 
     Args:
         diagnoses: Name of a model -> folder of its diagnosis, of the same samples.
@@ -179,22 +188,35 @@ def choose(
         if labels is not None:
             raise ValueError(f"Expected `labels` None for samples without labels, but got {labels}.")
         remarks.append("The samples have no labels: nothing says how far to trust a score on these models.")
-        return Choice(tuple(found), None, agreements={}, within={}, left_out=left_out, remarks=tuple(remarks))
+        return Choice(
+            tuple(found), None, samples=0, agreements={}, within={}, left_out=left_out, remarks=tuple(remarks)
+        )
     splits = _splits(label, labels, seed)
     correct = np.stack([_correct(outputs[name].flatten(1).numpy(), label, splits) for name in names])
     accuracy = dict(zip(names, correct.mean(1).tolist(), strict=True))
     if len(names) < _FEW:
         remarks.append(f"{len(names)} models are too few for a rank correlation: at least {_FEW} are needed.")
-    agreements = {each.title: _agreement(each, names, correct, resamples=resamples, seed=seed) for each in found}
-    within: dict[str, dict[str, Agreement]] = {}
-    for knob, groups in _groups_by_knob(names, settings or {}).items():
-        within[knob] = {
-            each.title: _agreement(each, names, correct, groups=groups, resamples=resamples, seed=seed)
-            for each in found
+    known = _without_seeds(names, settings or {})
+    cluster = _clusters(known)
+
+    def agreed(groups: Sequence[Group] | None = None) -> dict[str, Agreement]:
+        by_title = {each.title: np.array([each.goodness[name] for name in names]) for each in found}
+        return {
+            title: agreement(values, correct, groups, cluster=cluster, resamples=resamples, seed=seed)
+            for title, values in by_title.items()
         }
+
+    agreements = agreed()
+    within = {knob: agreed(groups) for knob, groups in _groups_by_knob(known).items()}
     found.sort(key=lambda each: -np.nan_to_num(agreements[each.title].tau, nan=-2.0))
     return Choice(
-        tuple(found), accuracy, agreements=agreements, within=within, left_out=left_out, remarks=tuple(remarks)
+        tuple(found),
+        accuracy,
+        len(label),
+        agreements=agreements,
+        within=within,
+        left_out=left_out,
+        remarks=tuple(remarks),
     )
 
 
@@ -227,20 +249,6 @@ def _flat(held: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]
             yield before.removesuffix("."), value
         else:
             yield name, value
-
-
-def _agreement(
-    score: Score,
-    names: Sequence[str],
-    correct: NDArray[np.float64],
-    *,
-    groups: Sequence[Group] | None = None,
-    resamples: int,
-    seed: int,
-) -> Agreement:
-    goodness = score.goodness
-    values = np.array([goodness[name] for name in names])
-    return agreement(values, correct, groups, resamples=resamples, seed=seed)
 
 
 def _splits(
@@ -284,9 +292,19 @@ def _correct(
     return right / np.maximum(scored, 1)
 
 
-def _groups_by_knob(names: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Group]]:
+def _without_seeds(names: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+    return [{key: repr(value) for key, value in settings.get(name, {}).items() if not _is_seed(key)} for name in names]
+
+
+def _clusters(known: Sequence[Mapping[str, str]]) -> NDArray[np.int64]:
+    """Number the models so that those with the same settings have the same number. Without settings, each its own."""
+    keys = [tuple(sorted(each.items())) or place for place, each in enumerate(known)]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([numbers[key] for key in keys])
+
+
+def _groups_by_knob(known: Sequence[Mapping[str, str]]) -> dict[str, list[Group]]:
     """Return, for each setting, the groups of models that differ in it alone. Seeds may differ, too."""
-    known = [{key: repr(value) for key, value in settings.get(name, {}).items() if not _is_seed(key)} for name in names]
     found: dict[str, list[Group]] = {}
     for knob in sorted({key for each in known for key in each}):
         alike: dict[tuple[tuple[str, str], ...], list[int]] = {}

@@ -101,7 +101,7 @@ def _choose(options: Namespace, config: str) -> None:
     if options.by is not None:
         found.best(options.by)  # an error before anything is written
     output = Path(options.output)
-    page = compare(folders, output / "comparison.html")
+    page = compare(folders, output / "comparison.html", choosing=found.panels())
     if getattr(rank_zero_only, "rank", 0) == 0:
         for name, rows in (("choose_models.csv", found.model_rows()), ("choose_scores.csv", found.score_rows())):
             _write_rows(rows, output / name)

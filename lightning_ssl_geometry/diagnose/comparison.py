@@ -13,7 +13,7 @@ __all__ = [
     "similarity",
 ]
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch import Tensor
 from lightning_ssl_geometry.functional.cka import cka_between, cka_by_chance, cka_or_nan
 from lightning_ssl_geometry.report import LayerSimilarity, write_comparison
 from lightning_ssl_geometry.report.files import attempt
+from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.records import read_info
 
 _LEAST = 4  # samples of the unbiased CKA
@@ -32,7 +33,9 @@ _FILE, _NO_LAYERS = "representations.npz", ("index", "label")
 _SEEDED = "If the samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
 
 
-def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h") -> Path:
+def compare(
+    diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h", *, choosing: Sequence[Panel] = ()
+) -> Path:
     """Write a page that compares the diagnostics of models and of their layers, and shows the CKA between models.
 
     The page also has the CKA between each layer of the first model and each layer of each other model. CKA is the
@@ -43,6 +46,7 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
         diagnoses: Name of a model -> folder of its diagnosis.
         output: Path of the page. It is also returned.
         layer: Name of the layer whose outputs CKA compares. Its width may differ between models.
+        choosing: Figures on which model is best, such as those of :meth:`Choice.panels`. They stand first.
 
     Raises:
         FileNotFoundError: If a folder has no `representations.npz`.
@@ -54,7 +58,9 @@ def compare(diagnoses: Mapping[str, str | Path], output: str | Path, layer: str 
     first, *others = diagnoses
     layers = [layer_similarity(diagnoses, first, other) for other in others]
     similar, title = (list(diagnoses), values), "Comparison of models"
-    return write_comparison(groups, output, title=title, similarity=similar, layers=layers, chance=chance)
+    return write_comparison(
+        groups, output, title=title, similarity=similar, layers=layers, chance=chance, choosing=choosing
+    )
 
 
 def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray[np.float64]:

@@ -44,6 +44,7 @@ class Dot:
         tip: Tooltip of the dot.
         bounds: Least and greatest possible value. A longer error bar is cut there.
         before: An earlier value, drawn as a ring. NaN: none.
+        interval: Ends of the error bar, in place of `spread`, if they are not equally far from the value.
     """
 
     label: str
@@ -54,12 +55,15 @@ class Dot:
     tip: str = ""
     bounds: tuple[float, float] = (-np.inf, np.inf)
     before: float = np.nan
+    interval: tuple[float, float] | None = None
 
     @property
     def bar(self) -> Floats:
         """Lower and upper end of the error bar. Without a bar, both ends equal `value`."""
-        spread = 0.0 if np.isnan(self.spread) else self.spread
         low, high = self.bounds
+        if self.interval is not None and np.isfinite(self.interval).all():
+            return np.array(self.interval).clip(low, high)
+        spread = 0.0 if np.isnan(self.spread) else self.spread
         return np.array([self.value - spread, self.value + spread]).clip(min(low, self.value), max(high, self.value))
 
 
@@ -125,7 +129,7 @@ def _dot(axes: "Axes", row: int, dot: Dot) -> None:
         coords=("axes fraction", "data"),
     )
     write(axes, shortened(dot.text, _TEXT), (1, row), offset=(8, 0), color=color, coords=("axes fraction", "data"))
-    if np.isfinite(dot.spread):
+    if np.ptp(dot.bar) > 0:
         axes.plot(dot.bar, [row, row], color=color, linewidth=1.6)
     if np.isfinite(dot.before):
         axes.plot([dot.before], [row], "o", markersize=6, color=COLORS["muted"], markerfacecolor="none")

@@ -85,6 +85,7 @@ def write_comparison(
     similarity: tuple[Sequence[str], Floats] | None = None,
     layers: Sequence[LayerSimilarity] = (),
     chance: float | None = None,
+    choosing: Sequence[Panel] = (),
 ) -> Path:
     """Write one self-contained HTML page that compares groups of runs, and return its path.
 
@@ -97,6 +98,7 @@ def write_comparison(
         similarity: Names of M models, and the unbiased linear CKA between them (M, M).
         layers: Similarities between the layers of two models, each for a figure.
         chance: Standard deviation of these similarities by chance, around 0: see `functional.cka_by_chance`.
+        choosing: Figures on which group is best. They stand first.
 
     Raises:
         FileNotFoundError: If a run does not exist.
@@ -107,8 +109,9 @@ def write_comparison(
     models += [cross_panel(each, place, chance) for place, each in enumerate(layers, start=1)]
     view, drawings = View(tuple(read_groups(groups))), Drawings()
     drawn = draw(view, drawings)
-    if models:
-        drawn = drawn | {"models": [*drawn.get("models", []), *models]}
+    added = {"models": models, "choosing": list(choosing)}
+    if any(added.values()):
+        drawn = drawn | {name: [*drawn.get(name, []), *panels] for name, panels in added.items() if panels}
         drawn = {name: drawn[name] for name in in_order(drawn)}
     sections = _sections(drawn, drawings, title)
     contents = comparison_contents(view, title, drawn, drawings=drawings)

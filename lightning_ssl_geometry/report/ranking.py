@@ -9,7 +9,8 @@ different models,
 
 and the regret is the greatest accuracy minus that of the model with the highest score. An interval is that of a
 bootstrap, which draws models and samples with replacement: w counts how often a model was drawn, so that no model is
-compared with itself.
+compared with itself. Models of one cluster, such as the seeds of one setting, resemble each other. Then clusters are
+drawn with replacement, and as many models of each drawn cluster as it has.
 """
 
 __all__ = ["Agreement", "Group", "agreement", "kendall_tau", "regret"]
@@ -96,6 +97,7 @@ def agreement(
     correct: Floats,
     groups: Sequence[Group] | None = None,
     *,
+    cluster: Places | None = None,
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
@@ -108,6 +110,7 @@ def agreement(
             are the same for all models.
         groups: Models that are compared with each other. Tau counts the pairs of all groups, and the regret is the mean
             of the groups' regrets. None: all models are one group.
+        cluster: (M,), numbers of the clusters, 0 to C - 1. None: each model is one.
         resamples: Number of resamples. Those without a compared pair are left out of tau's interval.
         level: Level of the intervals.
         seed: Of the resamples.
@@ -118,12 +121,16 @@ def agreement(
     for group in groups:
         pairs[np.ix_(group.models, group.models)] |= group.value[:, None] != group.value
     members = [group.models for group in groups]
+    cluster = np.arange(models) if cluster is None else cluster
+    clusters = [np.flatnonzero(cluster == number) for number in range(int(cluster.max()) + 1)]
     generator, taus, regrets = np.random.default_rng(seed), [], []
     for _ in range(resamples):
-        weight = np.bincount(generator.integers(models, size=models), minlength=models).astype(float)
-        drawn = correct @ np.bincount(generator.integers(samples, size=samples), minlength=samples) / samples
-        taus.append(kendall_tau(score, drawn, weight, pairs=pairs))
-        regrets.append(_mean_regret(score, drawn, members, weight=weight))
+        drawn = [clusters[place] for place in generator.integers(len(clusters), size=len(clusters))]
+        places = np.concatenate([generator.choice(each, len(each)) for each in drawn])
+        weight = np.bincount(places, minlength=models).astype(float)
+        accuracy = correct @ np.bincount(generator.integers(samples, size=samples), minlength=samples) / samples
+        taus.append(kendall_tau(score, accuracy, weight, pairs=pairs))
+        regrets.append(_mean_regret(score, accuracy, members, weight=weight))
     accuracy = correct.mean(1)
     return Agreement(
         tau=kendall_tau(score, accuracy, pairs=pairs),

@@ -117,7 +117,10 @@ def test_the_command_writes_tables_and_a_page(digits, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "By the linear classifier: rank_16." in said
     assert "Effective rank" in said
-    assert (tmp_path / "comparison.html").stat().st_size > 10_000
+    page = (tmp_path / "comparison.html").read_text()
+    names = ("choosing_tau", "choosing_regret", "choosing_accuracy", "between_models")
+    places = [page.index(f'id="figure-{name}"') for name in names]
+    assert places == sorted(places)
     assert len((tmp_path / "choose_models.csv").read_text().splitlines()) == 1 + len(RANKS)
     assert (tmp_path / "choose_scores.csv").read_text().startswith("knob,score,good,best,tau")
     assert "drawn at random costs" in " ".join(said.split())

@@ -72,6 +72,19 @@ def test_groups_are_compared_within_themselves_alone():
     assert agreement(-score, correct, same, resamples=50).pairs == 2
 
 
+def test_the_seeds_of_a_setting_are_drawn_together():
+    """Ten copies of each of four models are four models: as wide an interval, and not one of forty models."""
+    rng = np.random.default_rng(3)
+    chance, score = rng.uniform(0.3, 0.9, size=4), rng.normal(size=4)
+    few = np.repeat(chance[:, None], 50, axis=1)
+    alone = agreement(score, few, resamples=400)
+    copies, cluster = np.repeat(few, 10, axis=0), np.repeat(np.arange(4), 10)
+    together = agreement(np.repeat(score, 10), copies, cluster=cluster, resamples=400)
+    apart = agreement(np.repeat(score, 10), copies, resamples=400)
+    assert np.subtract(*together.regret_interval) == pytest.approx(np.subtract(*alone.regret_interval), abs=0.05)
+    assert abs(np.subtract(*apart.tau_interval)) < 0.7 * abs(np.subtract(*together.tau_interval))
+
+
 def test_intervals_hold_their_level():
     """A score that is the true accuracy plus noise; the truth is tau in a large population of models and samples."""
     rng = np.random.default_rng(2)
