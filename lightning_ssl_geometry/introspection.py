@@ -77,7 +77,7 @@ def gradient_isolated(network: nn.Module, blocks: Sequence[str], argument: str) 
 
     def cut(module: nn.Module, args: object, output: Tensor) -> Tensor:
         outputs.append(output)
-        return output.detach()
+        return output.detach().clone()  # the next layer may work in place
 
     handles = [submodule(network, name, argument).register_forward_hook(cut) for name in blocks]
     try:

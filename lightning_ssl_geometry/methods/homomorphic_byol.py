@@ -115,12 +115,13 @@ class HomomorphicBYOLModule(OnFibers, MovingTarget):
         """Return `h`, `z`, `fibers` and the `loss`, which includes the classifier's loss."""
         views = torch.cat(self.pairs.chosen(batch["views"]))
         features = self.backbone(views)
-        fibers = self.fibers(features, batch)
+        draws = self.base_draws(features, batch)
+        fibers = self.fibers(features, batch, draws)
         z = self.project(fibers.flatten(0, 1)).unflatten(0, (2, -1))
         q = self._predict(z)
         with torch.no_grad():
             backbone, projector = (self.target.module.get_submodule(name) for name in ("backbone", "projector"))
-            bundles = self.fibers(backbone(views), batch)
+            bundles = self.fibers(backbone(views), batch, draws)
             target = projector(bundles.flatten(0, 1)).unflatten(0, (2, -1))
         loss = self.loss(q[0], q[1], target[0], target[1])
         return self.observed(loss, features, fibers, z=z, batch=batch)

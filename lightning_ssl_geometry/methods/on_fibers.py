@@ -49,13 +49,18 @@ class OnFibers(SSLModule):
         """Return None: the projector maps fibers at base spaces that are drawn at random."""
         return None
 
-    def fibers(self, features: Tensor, batch: Batch) -> Tensor:
+    def base_draws(self, features: Tensor, batch: Batch) -> Tensor:
+        """Draw the uniform numbers (N, 2) from which :meth:`fibers` takes the base spaces."""
+        return self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
+
+    def fibers(self, features: Tensor, batch: Batch, draws: Tensor | None = None) -> Tensor:
         """Draw base spaces and return their fiber bundles (2, N, b C), the positive pairs.
 
         For "hybrid", the shape is (3, N, b C), and the first bundle forms a pair with each of the others. `features` is
         the backbone's output for all views, one after the other. If the batch has no `index`, `torch.rand` is used.
+        `draws` are those of :meth:`base_draws`, for the same base spaces in several networks.
         """
-        uniform = self._uniform(batch, features[: len(features) // self.pairs.num_views], 2, seed=self.seed)
+        uniform = self.base_draws(features, batch) if draws is None else draws
         shape = self.group_shape or getattr(self.backbone, "group_shape", None)
         return self.pairs(features, uniform, shape, getattr(self.backbone, "scales", None))
 

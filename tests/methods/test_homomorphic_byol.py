@@ -104,3 +104,12 @@ def test_bad_arguments(arguments, message):
     backbone = EquivariantCNN(width=2, group="rotation")
     with pytest.raises(ValueError, match=message):
         HomomorphicBYOLModule(backbone, nn.Identity(), **({"group": "rotation"} | arguments))
+
+
+def test_without_indices_the_target_sees_the_same_base_spaces():
+    backbone = nn.Conv2d(3, 3, 1)
+    module = HomomorphicBYOLModule(backbone, nn.Identity(), projector=nn.Identity(), momentum=0.0, final_momentum=0.0)
+    seen, drawn = [], module.fibers
+    module.fibers = lambda *given: seen.append(drawn(*given)) or seen[-1]
+    module.step({"views": (torch.rand(6, 3, 5, 5),)})
+    assert torch.equal(seen[0], seen[1])
