@@ -2,7 +2,13 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.introspection import hidden_layers, layer_outputs, matching_submodules, submodule
+from lightning_ssl_geometry.introspection import (
+    gradient_isolated,
+    hidden_layers,
+    layer_outputs,
+    matching_submodules,
+    submodule,
+)
 from lightning_ssl_geometry.spelling import one_of_these
 
 
@@ -96,3 +102,13 @@ def test_near_names_are_offered():
         submodule(network, "zzz", "layer")
     with pytest.raises(ValueError, match=r"but got ''. It has none."):
         submodule(nn.Linear(1, 1), "", "layer")
+
+
+def test_a_layer_that_works_in_place_leaves_the_output_of_a_block():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 2, 1), nn.ReLU(inplace=True)]
+    network, x = nn.Sequential(*layers), torch.randn(2, 1, 3, 3)
+    with gradient_isolated(network, ["0"], "blocks") as outputs:
+        network(x)
+    assert torch.equal(outputs[0], layers[0](x))
+    assert outputs[0].min() < 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _FOLDS, _DRAWS = 5, 10
-_FEW = 4  # models; with fewer, a rank correlation says nothing
+_FEW = 4  # settings; with fewer, a rank correlation says nothing
 
 
 @dataclass(frozen=True)
@@ -120,17 +120,20 @@ class Choice:
 
     def table(self) -> "Table":
         """Make a table for the terminal: for each score its pick and, if there are labels, its tau and its regret."""
+        from rich.markup import escape
         from rich.table import Table
 
         remarks = list(self.remarks)
         if first := next(iter(self.agreements.values()), None):
-            remarks.append(f"A model that is drawn at random costs {100 * first.by_chance:.1f} points, and has tau 0.")
-        made = Table(title="Scores without labels", caption="\n".join(remarks) or None, caption_justify="left")
+            remarks.append(
+                f"A model that is drawn at random costs {100 * first.by_chance:.1f} points, and a random order tau 0."
+            )
+        made = Table(title="Scores without labels", caption=escape("\n".join(remarks)) or None, caption_justify="left")
         for heading in ("score", "good", "picks", *(("tau [95%]", "regret, points [95%]") if self.agreements else ())):
             made.add_column(heading)
         for score in self.scores:
-            row = [score.title, f"near {score.picks:g}" if isinstance(score.picks, float) else score.picks]
-            row.append(self.best(score.title))
+            row = [escape(score.title), f"near {score.picks:g}" if isinstance(score.picks, float) else score.picks]
+            row.append(escape(self.best(score.title)))
             if held := self.agreements.get(score.title):
                 row.append(f"{held.tau:.2f} [{held.tau_interval[0]:.2f}, {held.tau_interval[1]:.2f}]")
                 low, high = (100 * end for end in held.regret_interval)
@@ -154,6 +157,8 @@ def choose(
     which no labels go. A score is left out, with the reason, if a model lacks it, if it cannot be compared between
     these models (for example because their widths differ), or if the number of samples limits it.
 
+    Agreement is measured from four models on; runs that differ in the seed alone count as one.
+
     If the samples have labels, the accuracy of a linear classifier on h is the truth: logistic regression on
     standardised features, fitted and scored on different samples, which are the same for all models. Kendall's tau and
     the regret of choosing by a score have 95% intervals by bootstrap over models and samples. Models with the same
@@ -172,12 +177,16 @@ def choose(
     Raises:
         FileNotFoundError: If a folder is no diagnosis.
         ValueError: If there are fewer than two diagnoses, their data or samples differ, an argument is out of range,
-            `labels` is given and the samples have none, or a class has too few samples.
+            `labels` is given and the samples have none, a class has too few samples, `settings` names an unknown model,
+            or the outputs of a model are not finite.
     """
     refuse_too_few(diagnoses)
     integer(1, resamples=resamples)
     if labels is not None:
         integer(1, labels=labels)
+    for name in settings or {}:
+        if name not in diagnoses:
+            raise ValueError(f"Expected `settings` of {', '.join(diagnoses)}, but got {name!r}.")
     view = View(tuple(read_groups({name: [folder] for name, folder in diagnoses.items()})))
     found, left_out = scores(view)
     names, remarks = list(diagnoses), []
@@ -191,13 +200,17 @@ def choose(
         return Choice(
             tuple(found), None, samples=0, agreements={}, within={}, left_out=left_out, remarks=tuple(remarks)
         )
+    for name in names:
+        if not bool(outputs[name].isfinite().all()):
+            raise ValueError(f"Expected finite outputs of `layer` {layer!r}, but those of {name!r} are not.")
     splits = _splits(label, labels, seed)
     correct = np.stack([_correct(outputs[name].flatten(1).numpy(), label, splits) for name in names])
     accuracy = dict(zip(names, correct.mean(1).tolist(), strict=True))
-    if len(names) < _FEW:
-        remarks.append(f"{len(names)} models are too few for a rank correlation: at least {_FEW} are needed.")
     known = _without_seeds(names, settings or {})
     cluster = _clusters(known)
+    if (count := len(set(cluster.tolist()))) < _FEW:
+        what = "models" if count == len(names) else "settings"
+        remarks.append(f"{count} {what} are too few for a rank correlation: at least {_FEW} are needed.")
 
     def agreed(groups: Sequence[Group] | None = None) -> dict[str, Agreement]:
         by_title = {each.title: np.array([each.goodness[name] for name in names]) for each in found}
@@ -206,9 +219,14 @@ def choose(
             for title, values in by_title.items()
         }
 
-    agreements = agreed()
-    within = {knob: agreed(groups) for knob, groups in _groups_by_knob(known).items()}
-    found.sort(key=lambda each: -np.nan_to_num(agreements[each.title].tau, nan=-2.0))
+    agreements = agreed() if count >= _FEW else {}
+    within = {
+        knob: agreed(groups)
+        for knob, groups in _groups_by_knob(known).items()
+        if len(set(cluster[np.concatenate([group.models for group in groups])].tolist())) >= _FEW
+    }
+    if agreements:
+        found.sort(key=lambda each: -np.nan_to_num(agreements[each.title].tau, nan=-2.0))
     return Choice(
         tuple(found),
         accuracy,
@@ -228,10 +246,15 @@ def run_settings(what: str) -> dict[str, Any] | None:
     import yaml
 
     folder = Path(what)
+    if not folder.is_dir() and not (folder.is_file() and folder.suffix == ".ckpt"):
+        return None
     places = [parent / "config.yaml" for parent in (folder, *folder.parents[:2])]
     if is_diagnosis(folder) or not (found := [path for path in places if path.is_file()]):
         return None
-    held = yaml.safe_load(found[0].read_text())
+    try:
+        held = yaml.safe_load(found[0].read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):  # not of this package
+        return None
     if not isinstance(held, dict):
         return None
     kept = {key: held[key] for key in ("seed_everything", "model", "data") if key in held}
@@ -309,6 +332,8 @@ def _groups_by_knob(known: Sequence[Mapping[str, str]]) -> dict[str, list[Group]
     for knob in sorted({key for each in known for key in each}):
         alike: dict[tuple[tuple[str, str], ...], list[int]] = {}
         for place, each in enumerate(known):
+            if knob not in each:
+                continue  # also a model whose settings are not known
             alike.setdefault(tuple(sorted(item for item in each.items() if item[0] != knob)), []).append(place)
         for places in alike.values():
             values = [known[place].get(knob, "") for place in places]

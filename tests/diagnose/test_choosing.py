@@ -90,6 +90,31 @@ def test_models_of_other_widths_are_not_compared_by_what_depends_on_the_width(tm
     rank = next(title for title in found.left_out if title.startswith("Effective rank"))
     assert found.left_out[rank] == "not comparable between models that differ in width"
     assert any("2 models are too few" in remark for remark in found.remarks)
+    assert not found.agreements  # tau would be 1 or -1
+
+
+def test_seeds_of_one_setting_count_once(digits):
+    settings = {f"rank {rank}": {"rank": min(rank, 4), "seed": rank} for rank in RANKS}
+    found = choose(digits, settings=settings, resamples=20)
+    assert (found.agreements, found.within) == ({}, {})
+    assert any("3 settings are too few" in remark for remark in found.remarks)
+    assert len(found.table().columns) == 3
+
+
+def test_a_model_without_settings_is_in_no_group(digits):
+    settings = {f"rank {rank}": {"rank": rank} for rank in RANKS[1:]}
+    found = choose(digits, settings=settings, resamples=20)
+    assert next(iter(found.within["rank"].values())).pairs == 6
+    with pytest.raises(ValueError, match=r"Expected `settings` of rank 1, .*, but got 'rank 3'"):
+        choose(digits, settings={"rank 3": {}})
+
+
+def test_the_settings_of_a_foreign_folder_are_not_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text("seed_everything: 1\nmodel: {a: 1}\n")
+    assert run_settings("timm:resnet18") is None
+    (tmp_path / "config.yaml").write_text("site: !include x\n")
+    assert run_settings(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize(
