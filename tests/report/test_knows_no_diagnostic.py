@@ -16,7 +16,7 @@ VOCABULARY = {  # of files, tables and pictures; some diagnostic calls a result 
     *("first", "last", "layer", "mean", "step"),  # columns
     *("accuracy", "learned", "pixels", "uniform"),  # in linear_evaluation.csv
     *("histogram", "label", "sample", "spectrum", "style", "z"),  # in figures
-    "temperature",  # of the settings in which models may differ
+    *("tau", "temperature"),  # a column of the scores of many models, and a setting in which models may differ
 }
 
 
