@@ -1,6 +1,6 @@
 """Which of several models is best, without labels or with a few: scores, and how far to trust each of them."""
 
-__all__ = ["Choice", "choose", "run_settings"]
+__all__ = ["Choice", "choose", "refuse_early", "run_settings"]
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _FOLDS, _DRAWS = 5, 10
+_SECTIONS = ("seed_everything", "model", "data", "optimizer", "lr_scheduler")  # of config.yaml
+_NOT_LEARNED = {  # arguments of the Trainer that do not change what is learned
+    *("accelerator", "barebones", "callbacks", "default_root_dir", "detect_anomaly", "enable_autolog_hparams"),
+    *("enable_checkpointing", "enable_model_summary", "enable_progress_bar", "inference_mode", "log_every_n_steps"),
+    *("check_val_every_n_epoch", "limit_predict_batches", "limit_test_batches", "limit_val_batches", "logger"),
+    *("num_sanity_val_steps", "profiler", "val_check_interval"),
+}
 _FEW = 4  # settings; with fewer, a rank correlation says nothing
 
 
@@ -52,23 +59,24 @@ class Choice:
     remarks: tuple[str, ...]
 
     def best(self, by: str | None = None) -> str:
-        """Return the name of the model that a score picks.
+        """Return the name of the model that a score picks, the first one if several have the best value.
 
         Args:
             by: Title of the score. None: the first of `scores`.
 
         Raises:
-            ValueError: If there is no such score.
+            ValueError: If there is no such score, or it was left out.
         """
+        return self._equally_good(by)[0]
+
+    def _equally_good(self, by: str | None) -> list[str]:
         titles = [score.title for score in self.scores]
         if not titles:
             raise ValueError("Expected a score that all models have, but there is none.")
-        if by is not None and by not in titles:
-            raise ValueError(
-                f"Expected `by` to name a score, but got {by!r}.{one_of_these(near(by, titles) or titles)}"
-            )
+        if by is not None:
+            _refuse_unknown(by, titles, self.left_out)
         goodness = self.scores[0 if by is None else titles.index(by)].goodness
-        return max(goodness, key=lambda name: goodness[name])
+        return [name for name in goodness if goodness[name] == max(goodness.values())]
 
     def models(self) -> "DataFrame":
         """Return the values of the scores, and the accuracy, with one row for each model.
@@ -133,7 +141,8 @@ class Choice:
             made.add_column(heading)
         for score in self.scores:
             row = [escape(score.title), f"near {score.picks:g}" if isinstance(score.picks, float) else score.picks]
-            row.append(escape(self.best(score.title)))
+            best, *others = self._equally_good(score.title)
+            row.append(escape(f"{best} or {len(others)} more" if others else best))
             if held := self.agreements.get(score.title):
                 row.append(f"{held.tau:.2f} [{held.tau_interval[0]:.2f}, {held.tau_interval[1]:.2f}]")
                 low, high = (100 * end for end in held.regret_interval)
@@ -157,7 +166,8 @@ def choose(
     which no labels go. A score is left out, with the reason, if a model lacks it, if it cannot be compared between
     these models (for example because their widths differ), or if the number of samples limits it.
 
-    Agreement is measured from four models on; runs that differ in the seed alone count as one.
+    Agreement is measured from four models on; runs that differ in the seed alone count as one. A model whose outputs
+    are not finite is left out, and a remark says so.
 
     If the samples have labels, the accuracy of a linear classifier on h is the truth: logistic regression on
     standardised features, fitted and scored on different samples, which are the same for all models. Kendall's tau and
@@ -178,7 +188,7 @@ def choose(
         FileNotFoundError: If a folder is no diagnosis.
         ValueError: If there are fewer than two diagnoses, their data or samples differ, an argument is out of range,
             `labels` is given and the samples have none, a class has too few samples, `settings` names an unknown model,
-            or the outputs of a model are not finite.
+            or fewer than two models have finite outputs.
     """
     refuse_too_few(diagnoses)
     integer(1, resamples=resamples)
@@ -187,22 +197,23 @@ def choose(
     for name in settings or {}:
         if name not in diagnoses:
             raise ValueError(f"Expected `settings` of {', '.join(diagnoses)}, but got {name!r}.")
-    view = View(tuple(read_groups({name: [folder] for name, folder in diagnoses.items()})))
+    outputs = same_samples(diagnoses, layer)
+    names = [name for name, held in outputs.items() if bool(held.isfinite().all())]
+    remarks = [f"Left out: {name}: its outputs of {layer} are not finite." for name in outputs if name not in names]
+    if len(names) < 2:
+        got = f"{len(names)} of {len(outputs)}"
+        raise ValueError(f"Expected at least 2 models with finite outputs of `layer` {layer!r}, but got {got}.")
+    view = View(tuple(read_groups({name: [diagnoses[name]] for name in names})))
     found, left_out = scores(view)
-    names, remarks = list(diagnoses), []
     if any(run.info.get("method") is None for run in view.runs):
         remarks.append("How some models were trained is not known. Some scores only compare models of one method.")
-    outputs, label = same_samples(diagnoses, layer), labels_of(Path(diagnoses[names[0]]))
+    label = labels_of(Path(diagnoses[names[0]]))
     if label is None:
-        if labels is not None:
-            raise ValueError(f"Expected `labels` None for samples without labels, but got {labels}.")
+        _refuse_labels(labels)
         remarks.append("The samples have no labels: nothing says how far to trust a score on these models.")
         return Choice(
             tuple(found), None, samples=0, agreements={}, within={}, left_out=left_out, remarks=tuple(remarks)
         )
-    for name in names:
-        if not bool(outputs[name].isfinite().all()):
-            raise ValueError(f"Expected finite outputs of `layer` {layer!r}, but those of {name!r} are not.")
     splits = _splits(label, labels, seed)
     correct = np.stack([_correct(outputs[name].flatten(1).numpy(), label, splits) for name in names])
     accuracy = dict(zip(names, correct.mean(1).tolist(), strict=True))
@@ -238,18 +249,53 @@ def choose(
     )
 
 
+def refuse_early(folder: Path, *, labels: int | None, by: str | None) -> None:
+    """Raise the ValueError that :func:`choose` and :meth:`Choice.best` would raise, if one diagnosis already shows it.
+
+    Args:
+        folder: The first of the diagnoses.
+        labels: Argument of :func:`choose`.
+        by: Argument of :meth:`Choice.best`.
+    """
+    if by is not None:
+        found, left_out = scores(View(tuple(read_groups({"": [folder]}))))
+        _refuse_unknown(by, [*(score.title for score in found), *left_out], {})
+    label = labels_of(folder)
+    if label is None:
+        _refuse_labels(labels)
+    else:
+        _splits(label, labels, seed=0)
+
+
+def _refuse_labels(labels: int | None) -> None:
+    if labels is not None:
+        raise ValueError(f"Expected `labels` None for samples without labels, but got {labels}.")
+
+
+def _refuse_unknown(by: str, titles: Sequence[str], left_out: Mapping[str, str]) -> None:
+    if by in left_out:
+        raise ValueError(f"Expected `by` to name a score, but {by!r} was left out: {left_out[by]}.")
+    if by not in titles:
+        raise ValueError(f"Expected `by` to name a score, but got {by!r}.{one_of_these(near(by, titles) or titles)}")
+
+
 def run_settings(what: str) -> dict[str, Any] | None:
     """Return the settings of a training run of this package as {"model.temperature": 0.1}, or None if it is none.
 
-    `what` is the run's folder or a checkpoint in it. Paths, callbacks and the logger are left out.
+    `what` is the run's folder or a checkpoint in it. The name of a checkpoint counts as a setting, "checkpoint".
+    Settings that do not change what is learned, such as callbacks, the logger and paths of caches, are left out.
     """
     import yaml
 
-    folder = Path(what)
-    if not folder.is_dir() and not (folder.is_file() and folder.suffix == ".ckpt"):
+    place = Path(what)
+    checkpoint = {"checkpoint": place.stem} if place.is_file() and place.suffix == ".ckpt" else {}
+    if not place.is_dir() and not checkpoint:
         return None
-    places = [parent / "config.yaml" for parent in (folder, *folder.parents[:2])]
-    if is_diagnosis(folder) or not (found := [path for path in places if path.is_file()]):
+    folders = [place] if not checkpoint else [place.parent]
+    if checkpoint and place.parent.name == "checkpoints":
+        folders.append(place.parent.parent)
+    found = [path for path in (folder / "config.yaml" for folder in folders) if path.is_file()]
+    if is_diagnosis(folders[0]) or not found:
         return None
     try:
         held = yaml.safe_load(found[0].read_text("utf-8"))
@@ -257,10 +303,10 @@ def run_settings(what: str) -> dict[str, Any] | None:
         return None
     if not isinstance(held, dict):
         return None
-    kept = {key: held[key] for key in ("seed_everything", "model", "data") if key in held}
-    trainer = held.get("trainer")
-    kept["max_epochs"] = trainer.get("max_epochs") if isinstance(trainer, dict) else None
-    return {key: value for key, value in _flat(kept) if not key.endswith((".root", ".cache"))}
+    kept = {key: held[key] for key in _SECTIONS if key in held}
+    if isinstance(trainer := held.get("trainer"), dict):
+        kept["trainer"] = {key: value for key, value in trainer.items() if key not in _NOT_LEARNED}
+    return checkpoint | {key: value for key, value in _flat(kept) if not key.endswith(".cache")}
 
 
 def _flat(held: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

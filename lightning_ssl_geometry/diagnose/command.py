@@ -7,7 +7,8 @@ import csv
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -23,7 +24,7 @@ from lightning_ssl_geometry.cli_errors.keys import of_parser
 from lightning_ssl_geometry.cli_messages import debugging, end, ending_in_one_line
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.checked import checked
-from lightning_ssl_geometry.diagnose.choosing import choose, run_settings
+from lightning_ssl_geometry.diagnose.choosing import choose, refuse_early, run_settings
 from lightning_ssl_geometry.diagnose.comparison import (
     compare,
     data_of,
@@ -41,6 +42,7 @@ from lightning_ssl_geometry.report.side_by_side import comparison_remarks, compa
 from lightning_ssl_geometry.views import SimCLRViews
 
 _YAML = (".yaml", ".yml")
+_PAGES_HAVE = """http-equiv="Content-Security-Policy" content="default-src 'none'"""  # near their beginning
 _MOST_WAITING = 2 * 2**30  # bytes of the weights of models that were checked and wait for their diagnosis
 _BASES = {"model": nn.Module, "data": LightningDataModule, "views": nn.Module}
 _OF_SOURCE = get_type_hints(ModelSource)
@@ -95,16 +97,18 @@ def run_choose(args: Sequence[str]) -> None:
 
 
 def _choose(options: Namespace, config: str) -> None:
-    named, folders = _compared(options, config)
+    output = Path(options.output)
+    for name, begins in (("choose_models.csv", "model"), ("choose_scores.csv", "knob,score")):
+        _refuse_other_files(output / name, begins)
+    named, folders = _compared(options, config, partial(refuse_early, labels=options.labels, by=options.by))
     given = {name: settings for name, what in named.items() if (settings := run_settings(what)) is not None}
     found = choose(folders, labels=options.labels, settings=given, seed=options.seed_everything)
     if options.by is not None:
         found.best(options.by)  # an error before anything is written
-    output = Path(options.output)
     page = compare(folders, output / "comparison.html", choosing=found.panels())
     if getattr(rank_zero_only, "rank", 0) == 0:
-        for name, rows in (("choose_models.csv", found.model_rows()), ("choose_scores.csv", found.score_rows())):
-            _write_rows(rows, output / name)
+        _write_rows(found.model_rows(), output / "choose_models.csv", ["model"])
+        _write_rows(found.score_rows(), output / "choose_scores.csv", ["knob", "score", "good", "best"])
         console = Console()
         console.print(found.table())
         for title, why in found.left_out.items():
@@ -116,9 +120,21 @@ def _choose(options: Namespace, config: str) -> None:
         print(f"The numbers: {output / 'choose_models.csv'}, {output / 'choose_scores.csv'}. The page: {page}")
 
 
-def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+def _refuse_other_files(path: Path, begins: str) -> None:
+    """Raise an error if there is a file that these commands did not write: one whose head lacks `begins`."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(2_000)
+    except FileNotFoundError:
+        return
+    if begins.encode() not in head:
+        raise FileExistsError(f"Expected no file {path}, or one of an earlier command, but it is another one.")
+
+
+def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path, columns: Sequence[str]) -> None:
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    names = dict.fromkeys([*columns, *(name for row in rows for name in row)])
+    writer = csv.DictWriter(text, list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     with replacing(path) as file:
@@ -132,6 +148,9 @@ def _as_options(said: str) -> str:
     'Try `--pretrained false`, or `--checkpoint FILE`.'
     """
     spelt = re.sub(r"`(\w+)=(\w+)`", r"`--\1 \2`", said)
+    spelt = re.sub(
+        r"`(by|labels|output|name)`( None)?", lambda found: ("no " if found[2] else "") + f"--{found[1]}", spelt
+    )
     return re.sub(r"(?<=\w )(True|False)`", lambda found: found[0].lower(), spelt)
 
 
@@ -274,8 +293,14 @@ def _source(what: str, pretrained: bool) -> ModelSource:
     return ModelSource(**named, pretrained=pretrained or "run" in named)  # a run beside timm's random weights
 
 
-def _compared(options: Namespace, config: str) -> tuple[dict[str, str], dict[str, Path]]:
-    """Diagnose the models of --compare. Return what each name stands for, and the folders of the diagnoses."""
+def _compared(
+    options: Namespace, config: str, check: Callable[[Path], None] | None = None
+) -> tuple[dict[str, str], dict[str, Path]]:
+    """Diagnose the models of --compare. Return what each name stands for, and the folders of the diagnoses.
+
+    `check` is called with the first diagnosis, to raise an error before the others are made.
+    """
+    _refuse_other_files(Path(options.output) / "comparison.html", _PAGES_HAVE)
     named = dict(_named(each) for each in options.compare)
     if len(named) < len(options.compare):
         raise ValueError(f"Expected different names of models, but got {', '.join(options.compare)}.")
@@ -288,6 +313,8 @@ def _compared(options: Namespace, config: str) -> tuple[dict[str, str], dict[str
         later = list(named.values())[place:]
         found = waiting.get(what) if what in later else waiting.pop(what, None)
         folders[name] = _diagnosed(name, what, options, config=config, found=found)
+        if check is not None and place == 1:
+            check(folders[name])
     return named, folders
 
 

@@ -13,12 +13,16 @@ __all__ = [
     "similarity",
 ]
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 import torch
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -50,7 +54,8 @@ def compare(
 
     Raises:
         FileNotFoundError: If a folder has no `representations.npz`.
-        ValueError: If there are fewer than two diagnoses, their data or samples differ, or one of them lacks `layer`.
+        ValueError: If a file is broken, there are fewer than two diagnoses, their data or samples differ, or one of
+            them lacks `layer`.
     """
     refuse_too_few(diagnoses)
     values, chance = similarity(diagnoses, layer), cka_by_chance(_samples(diagnoses))
@@ -98,7 +103,7 @@ def same_samples(diagnoses: Mapping[str, str | Path], layer: str = "h") -> dict[
 
 def labels_of(folder: Path) -> NDArray[np.int64] | None:
     """Return the labels of the samples of a diagnosis, in the order of their indices, or None if they have none."""
-    with np.load(_file(folder.name, folder)) as held:
+    with _opened(folder.name, folder) as held:
         return held["label"][held["index"].argsort()] if "label" in held else None
 
 
@@ -120,12 +125,12 @@ def layer_similarity(diagnoses: Mapping[str, str | Path], first: str, second: st
 
 def _samples(diagnoses: Mapping[str, str | Path]) -> int:
     name, folder = next(iter(diagnoses.items()))
-    with np.load(_file(name, Path(folder))) as held:
+    with _opened(name, Path(folder)) as held:
         return len(held["index"])
 
 
 def _layers(name: str, folder: Path) -> list[str]:
-    with np.load(_file(name, folder)) as held:
+    with _opened(name, folder) as held:
         return [key for key in held.files if key not in _NO_LAYERS]
 
 
@@ -173,7 +178,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:
-    with np.load(_file(name, folder)) as held:
+    with _opened(name, folder) as held:
         if layer not in held:
             layers = ", ".join(key for key in held if key not in _NO_LAYERS)
             raise ValueError(f"Expected `layer` {layer!r} in the diagnosis of {name!r}, but it has {layers}.")
@@ -182,8 +187,16 @@ def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:
     return index[order], h[order]
 
 
-def _file(name: str, folder: Path) -> Path:
+@contextmanager
+def _opened(name: str, folder: Path) -> Iterator[NpzFile]:
     path = folder / _FILE
     if not path.is_file():
         raise FileNotFoundError(f"Expected a diagnosis of {name!r} in {folder}, but it has no {_FILE}.")
-    return path
+    broken = f"Expected the outputs of {name!r} in {path}, but the file is broken. Diagnose this model again."
+    if not is_zipfile(path):
+        raise ValueError(broken)
+    try:
+        with np.load(path) as held:
+            yield held
+    except (BadZipFile, EOFError, KeyError, zlib.error) as error:
+        raise ValueError(broken) from error

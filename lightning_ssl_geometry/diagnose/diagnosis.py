@@ -96,11 +96,17 @@ def diagnose(
         used as the path of the new folder: `diagnose(...) / "report.html"`, `Path(run)` and `str(run)` work.
 
     Raises:
-        ValueError: If `data` is nothing of the above, has no samples, has images that are not finite, has labels that
-            are no integers, or does not go with another argument. If `normalization` does not fit the data,
-            `linear_evaluation` is given without labels, or the model or a diagnostic raises a ValueError.
+        ValueError: If `name` is no name of a folder in `output`, or `output` is a file. If `data` is nothing of the
+            above, has no samples, has images that are not finite, has labels that are no integers, or does not go with
+            another argument. If `normalization` does not fit the data, `linear_evaluation` is given without labels, or
+            the model or a diagnostic raises a ValueError.
         FileNotFoundError: If `data` is a folder that does not exist.
     """
+    if name and (Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).name):
+        raise ValueError(f"Expected `name` to be the name of a folder in {output}, but got {name!r}.")
+    for folder in (Path(output), *Path(output).parents):
+        if folder.is_file():
+            raise ValueError(f"Expected `output` to be a folder, but {folder} is a file.")
     own = model if isinstance(model, DiagnosedModel) else None
     reading = Reading(
         views=views,

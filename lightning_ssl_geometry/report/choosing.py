@@ -12,6 +12,7 @@ from lightning_ssl_geometry.report.download import Numbers
 from lightning_ssl_geometry.report.members import printable
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.ranking import Agreement
+from lightning_ssl_geometry.report.side_by_side import distinct
 
 _LONGEST = 40  # letters of a name
 _CHANCE = "drawn at random"
@@ -58,7 +59,7 @@ def _tau(agreements: Mapping[str, Agreement]) -> Panel:
     for title, each in sorted(agreements.items(), key=lambda item: -item[1].tau):
         low, high = each.tau_interval
         shown = low > 0 or high < 0
-        text = f"{each.tau:.2f} [{low:.2f}, {high:.2f}]"
+        text = f"{title}: {each.tau:.2f} [{low:.2f}, {high:.2f}]"
         rows.append(Dot(printable(title, _LONGEST), each.tau, np.nan, text=f"{each.tau:.2f}", tip=text,
                         color="blue" if shown else "muted", bounds=(-1.0, 1.0),
                         interval=each.tau_interval))  # fmt: skip
@@ -76,7 +77,7 @@ def _regret(agreements: Mapping[str, Agreement]) -> Panel:
         value = 100 * each.regret
         better = high < 100 * each.by_chance
         rows.append(Dot(printable(title, _LONGEST), value, np.nan, text=f"{value:.1f}", bounds=(0.0, 100.0),
-                        color="blue" if better else "muted", tip=f"{value:.1f} [{low:.1f}, {high:.1f}]",
+                        color="blue" if better else "muted", tip=f"{title}: {value:.1f} [{low:.1f}, {high:.1f}]",
                         interval=(low, high)))  # fmt: skip
     table = [(title, each.regret, *each.regret_interval, each.by_chance) for title, each in agreements.items()]
     said = "Blue: the whole interval is below the cost of a random choice."
@@ -86,9 +87,11 @@ def _regret(agreements: Mapping[str, Agreement]) -> Panel:
 
 def _accuracy(accuracy: Mapping[str, float], samples: int) -> Panel:
     rows = []
+    shown = dict(zip(accuracy, distinct(list(accuracy), _LONGEST), strict=True))
     for name, value in sorted(accuracy.items(), key=lambda item: -item[1]):
         error = 100 * float(np.sqrt(value * (1 - value) / samples))
-        rows.append(Dot(printable(name, _LONGEST), 100 * value, error, text=f"{100 * value:.1f}", bounds=(0.0, 100.0)))
+        text = f"{100 * value:.1f}"
+        rows.append(Dot(shown[name], 100 * value, error, text=text, tip=f"{name}: {text}", bounds=(0.0, 100.0)))
     table = Numbers(("model", "accuracy"), list(accuracy.items()))
     return _panel("choosing_accuracy", _ACCURACY, rows, unit="accuracy, %", numbers=table)
 

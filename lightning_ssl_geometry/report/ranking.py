@@ -128,10 +128,11 @@ def agreement(
         drawn = [clusters[place] for place in generator.integers(len(clusters), size=len(clusters))]
         places = np.concatenate([generator.choice(each, len(each)) for each in drawn])
         weight = np.bincount(places, minlength=models).astype(float)
-        accuracy = correct @ np.bincount(generator.integers(samples, size=samples), minlength=samples) / samples
+        drawn_samples = np.bincount(generator.integers(samples, size=samples), minlength=samples)
+        accuracy = _rounded(correct @ drawn_samples / samples)
         taus.append(kendall_tau(score, accuracy, weight, pairs=pairs))
         regrets.append(_mean_regret(score, accuracy, members, weight=weight))
-    accuracy = correct.mean(1)
+    accuracy = _rounded(correct.mean(1))
     return Agreement(
         tau=kendall_tau(score, accuracy, pairs=pairs),
         tau_interval=_interval(taus, level),
@@ -140,6 +141,11 @@ def agreement(
         by_chance=float(np.mean([accuracy[each].max() - accuracy[each].mean() for each in members])),
         pairs=int(np.triu(pairs, 1).sum()),
     )
+
+
+def _rounded(accuracy: Floats) -> Floats:
+    """Give models with as many correct samples the same number: sums in other orders differ in their last bits."""
+    return accuracy.round(12)
 
 
 def _mean_regret(score: Floats, accuracy: Floats, members: Sequence[Places], *, weight: Floats) -> float:

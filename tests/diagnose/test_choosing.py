@@ -1,8 +1,13 @@
 """Models of known quality are put in order by scores, and the agreement with their accuracy is measured."""
 
+import io
+import shutil
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from rich.console import Console
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -174,7 +179,119 @@ data: {class_path: e.F, init_args: {root: somewhere, seed: 3}}
         "model.backbone": "c.D",
         "model.backbone.width": 8,
         "data": "e.F",
+        "data.root": "somewhere",
         "data.seed": 3,
-        "max_epochs": 5,
+        "trainer.max_epochs": 5,
     }
     assert run_settings("timm:resnet18") is None
+
+
+def test_a_checkpoint_is_a_setting_and_places_far_above_are_not_read(tmp_path):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (tmp_path / "config.yaml").write_text("model: {a: 1}\ntrainer: {precision: 16-mixed}\ndata: {root: here}\n")
+    for place in (folder / "last.ckpt", tmp_path / "other.ckpt"):
+        place.write_bytes(b"")
+    both = {"model.a": 1, "trainer.precision": "16-mixed", "data.root": "here"}
+    assert run_settings(str(folder / "last.ckpt")) == {"checkpoint": "last"} | both
+    assert run_settings(str(tmp_path / "other.ckpt")) == {"checkpoint": "other"} | both
+    assert run_settings(str(folder)) is None
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "x.ckpt").write_bytes(b"")
+    assert run_settings(str(tmp_path / "deep" / "x.ckpt")) is None
+    assert run_settings(str(tmp_path / "deep" / "er")) is None
+
+
+def test_a_model_whose_outputs_are_not_finite_is_left_out_alone(digits, tmp_path):
+    folder = tmp_path / "broken"
+    shutil.copytree(digits["rank 4"], folder)
+    held = dict(np.load(folder / "representations.npz"))
+    held["h"][3] = np.nan
+    np.savez(folder / "representations.npz", **held)
+    found = choose(digits | {"broken": folder}, resamples=20)
+    assert set(found.accuracy) == set(digits)
+    assert "Left out: broken: its outputs of h are not finite." in found.remarks
+    assert found.scores
+    with pytest.raises(ValueError, match="at least 2 models with finite outputs of `layer` 'h', but got 1 of 2"):
+        choose({"broken": folder, "rank 1": digits["rank 1"]})
+
+
+def test_a_broken_file_of_outputs_is_named(digits, tmp_path):
+    folder = tmp_path / "broken"
+    shutil.copytree(digits["rank 4"], folder)
+    path = folder / "representations.npz"
+    whole = path.read_bytes()
+    for part in (whole[: len(whole) // 2], b"", whole[:2000] + bytes(500) + whole[2500:]):
+        path.write_bytes(part)
+        with pytest.raises(ValueError, match=r"outputs of 'broken' in .*npz, but the file is broken"):
+            choose({"rank 1": digits["rank 1"], "broken": folder})
+
+
+def test_models_with_the_same_value_are_all_named(digits):
+    found = choose({"one": digits["rank 4"], "two": digits["rank 4"], "three": digits["rank 1"]}, resamples=5)
+    title = next(score.title for score in found.scores if score.title.startswith("Effective rank"))
+    assert found.best(title) == "one"
+    console = Console(width=200, file=io.StringIO())
+    console.print(found.table())
+    assert "one or 1 more" in console.file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    data = load_digits()
+    for place, image in enumerate(data.images[:40]):
+        (folder / str(data.target[place])).mkdir(exist_ok=True)
+        Image.fromarray((image * 15.9).astype("uint8")).save(folder / str(data.target[place]) / f"{place}.png")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--by", "nothing"], "Expected --by to name a score, but got 'nothing'"),
+        (["--labels", "400"], "Expected --labels below "),
+    ],
+)
+def test_what_one_diagnosis_shows_is_said_after_one(tmp_path, saved, capsys, words, said):
+    (tmp_path / "net.yaml").write_text("model: {class_path: lightning_ssl_geometry.nn.SmallCNN}")
+    models = [f"{name}={tmp_path / 'net.yaml'}" for name in ("a", "b")]
+    with pytest.raises(SystemExit):
+        command.run_choose(
+            [
+                *models,
+                "--images",
+                str(saved),
+                "--image_size",
+                "8",
+                "--output",
+                str(tmp_path / "out"),
+                "--progress",
+                "false",
+                *words,
+            ]
+        )
+    assert said in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")] == ["a"]
+
+
+@pytest.mark.parametrize("name", ["comparison.html", "choose_models.csv", "choose_scores.csv"])
+def test_files_of_others_are_not_overwritten(digits, tmp_path, capsys, name):
+    words = [f"{name.replace(' ', '_')}={folder}" for name, folder in digits.items()]
+    command.run_choose([*words, "--output", str(tmp_path)])
+    command.run_choose([*words, "--output", str(tmp_path)])  # its own are
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(SystemExit):
+        command.run_choose([*words, "--output", str(tmp_path)])
+    assert f"Expected no file {tmp_path / name}, or one of an earlier command" in capsys.readouterr().err
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil"])
+def test_a_name_stays_in_the_folder(tmp_path, name):
+    with pytest.raises(ValueError, match="Expected `name` to be the name of a folder in"):
+        diagnose(network(2), images(8), tmp_path / "out", name)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"Expected `output` to be a folder, but .*file is a file"):
+        diagnose(network(2), images(8), tmp_path / "file" / "below")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
