@@ -23,6 +23,7 @@ __all__ = [
     "whole",
 ]
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -94,6 +95,15 @@ def inside(interval: str, **arguments: float) -> None:
         below = partial(le if interval[-1] == "]" else lt, value, high)
         if not (_holds(above) and _holds(below)):
             raise ValueError(f"Expected `{name}` {said}, but got {_number(value)}.")
+
+
+def ascending(least: int, **arguments: object) -> None:
+    """Raise a ValueError if an argument is no list of at least `least` positive, finite numbers in ascending order."""
+    for name, value in arguments.items():
+        listed(**{name: value})
+        held = [float(each) if _is_real(each) else math.nan for each in value]  # type: ignore[attr-defined]
+        if len(held) < least or not all(0 < a < b for a, b in itertools.pairwise([*held, math.inf])):
+            raise ValueError(f"Expected `{name}` > 0, at least {least}, ascending, but got {value}.")
 
 
 def _holds(compared: Callable[[], object]) -> bool:

@@ -15,6 +15,7 @@ __all__ = [
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -71,17 +72,28 @@ def gradient_isolated(network: nn.Module, blocks: Sequence[str], argument: str) 
         in which they are called. The gradient flows from these to the submodules before.
 
     Raises:
-        ValueError: If there is no submodule of a name.
+        ValueError: If there is no submodule of a name, one returns no tensor, or they are not called once each in the
+            order of `blocks`.
     """
     outputs: list[Tensor] = []
+    called: list[str] = []
 
-    def cut(module: nn.Module, args: object, output: Tensor) -> Tensor:
+    def cut(module: nn.Module, args: object, output: object, *, name: str) -> Tensor:
+        if not isinstance(output, Tensor):
+            raise ValueError(
+                f"Expected `{argument}` that return a tensor, but {name!r} returns {type(output).__name__}."
+            )
+        called.append(name)
         outputs.append(output)
         return output.detach().clone()  # the next layer may work in place
 
-    handles = [submodule(network, name, argument).register_forward_hook(cut) for name in blocks]
+    handles = [submodule(network, name, argument).register_forward_hook(partial(cut, name=name)) for name in blocks]
     try:
         yield outputs
+        if called != list(blocks):
+            raise ValueError(
+                f"Expected `{argument}` {list(blocks)} to be called once each, in this order, but {called} were called."
+            )
     finally:
         for handle in handles:
             handle.remove()

@@ -10,7 +10,7 @@ from typing import ClassVar, Unpack, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, floating, integer, one_of, shaped
+from lightning_ssl_geometry.checks import at_least, finite, floating, integer, one_of, shaped
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
@@ -242,4 +242,5 @@ def background(fill: float | Sequence[float]) -> Tensor | float:
     """Return the value of pixels that enter an image: one number, or a tensor with one for each channel."""
     if isinstance(fill, str):
         raise ValueError(f"Expected `fill` to be a number, or one per channel, but got {fill!r}.")
+    finite(fill=torch.tensor(fill))
     return torch.tensor(fill) if isinstance(fill, Sequence) else fill

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from lightning_ssl_geometry.checks import at_least, integer, one_of, positive
+from lightning_ssl_geometry.checks import ascending, at_least, integer, one_of, positive
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
 from lightning_ssl_geometry.diagnostics.equivariance import background
@@ -127,6 +127,9 @@ class LossGap(SampledRows):
         at_least(0, margin=margin)
         if margin and group != "translation":
             raise ValueError(f"Expected no `margin` for `group` = {group!r}, but got {margin}.")
+        if scales is not None:
+            ascending(2, scales=scales)
+        background(fill)
         self.group, self.scales, self.stride = group, scales, stride
         integer(2, turns=turns)
         self.temperature, self.fill, self.turns = temperature, fill, turns

@@ -88,7 +88,8 @@ class HSSLModule(OnFibers):
     Raises:
         ValueError: If an argument is out of range, or `group` names other orientations than the backbone's attribute
             `orientation`. A step raises it if the backbone's output does not fit `group`, if no pair lies within
-            `max_distance`, or if the batch has too few views or no label for the classifier.
+            `max_distance`, if the batch has too few views or no label for the classifier, or if `blocks` are not called
+            once each, in their order, with trained layers behind the last.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = FIBER_QUANTITIES
@@ -133,9 +134,9 @@ class HSSLModule(OnFibers):
         self.loss = loss or InfoNCELoss(temperature=0.1, form="KELLER")
         self.hybrid_weight = hybrid_weight
         self.blocks, self.heads = tuple(blocks or ()), nn.ModuleList(heads or ())
-        if isinstance(blocks, str) or len(self.blocks) != len(self.heads):
+        if isinstance(blocks, str) or len(self.blocks) != len(self.heads) or len(set(self.blocks)) < len(self.blocks):
             raise ValueError(
-                f"Expected a list of `blocks` with as many `heads`, but got {blocks} and {len(self.heads)}."
+                f"Expected a list of different `blocks` with as many `heads`, but got {blocks} and {len(self.heads)}."
             )
         for name in self.blocks:
             submodule(backbone, name, "blocks")
@@ -145,6 +146,9 @@ class HSSLModule(OnFibers):
         views = self.pairs.chosen(batch["views"])
         with gradient_isolated(self.backbone, self.blocks, "blocks") as inner:
             features = self.backbone(torch.cat(views))
+        if inner and inner[-1].requires_grad and not features.requires_grad:
+            last = self.blocks[-1]
+            raise ValueError(f"Expected `blocks` with trained layers behind the last, but {last!r} has none.")
         fibers = self.fibers(features, batch)
         z = self.project(fibers.flatten(0, 1)).unflatten(0, fibers.shape[:2])
         loss = self._loss_of_pairs(z)

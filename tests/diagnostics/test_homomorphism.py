@@ -124,3 +124,14 @@ def test_what_a_network_does_not_say_must_be_given():
         gap(nn.Conv2d(1, 32, 3).double(), "translation", images())
     with pytest.raises(ValueError, match="group axis of more than one rotation"):
         gap(nn.Conv2d(1, 32, 3).double(), "rotation", images())
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (2.0, 1.0), (1.0, float("nan")), (0.0, 1.0), (1.0,)])
+def test_scales_out_of_order_are_refused(scales):
+    with pytest.raises(ValueError, match="Expected `scales` > 0, at least 2, ascending, but got"):
+        LossGap("scale", scales)
+
+
+def test_a_background_that_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match="Expected finite `fill`"):
+        LossGap("scale", fill=float("nan"))

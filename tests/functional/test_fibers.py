@@ -51,7 +51,7 @@ def test_the_axes_of_a_feature_map():
         ((z(2, 3), "rotation"), r"Expected `z` with a group axis, of shape \(N, C, \|G\|, H, W\), but got \(2, 3\)"),
         ((z(2, 3, 1, 5, 5), "rotation"), "Expected `z` with a group axis of more than one rotation"),
         ((z(2, 3, 5, 5), "scale"), "Expected `z` with a group axis of more than one scale"),
-        ((z(2, 3, 4, 5, 5), "scale", (2, 3)), r"Expected `group_shape` with a product of 4.*got \(2, 3\)"),
+        ((z(2, 3, 4, 5, 5), "scale", (2, 3)), r"Expected `group_shape` .* with a product of 4.*got \(2, 3\)"),
         ((z(2, 3, 4, 5, 5), ["scale", "rotation"]), "Expected `group_shape` .* got None"),
         ((z(2, 3, 4, 5, 5), "colour"), "Expected `group` to be one or several of .* but got 'colour'"),
         ((z(2, 3, 4, 5, 5), []), "Expected `group` to be one or several of"),
@@ -114,12 +114,34 @@ def test_a_window_is_the_mean_of_the_pixels_in_it_and_of_shares_of_those_at_its_
         (["scale", "translation"], "window", SCALES, "Expected `pooling` = 'mean' for a group without scales or with"),
         ("scale", "sum", SCALES, "Expected `pooling` to be one of .'mean', 'area', 'window'., but got 'sum'"),
         ("scale", "area", None, "Expected 3 `scales` for `pooling` = 'area', but got None"),
+        ("scale", "area", (1.0, 1.0, 2.0), r"Expected `scales` > 0, at least 1, ascending, but got \(1.0, 1.0, 2.0\)"),
         ("scale", "area", (1.0, 2.0), r"Expected 3 `scales` for `pooling` = 'area', but got \(1.0, 2.0\)"),
     ],
 )
 def test_a_mean_that_does_not_fit_the_group_is_refused(group, pooling, scales, message):
     with pytest.raises(ValueError, match=message):
         feature_map(z(1, 2, 3, 5, 5), group, pooling=pooling, scales=scales)
+
+
+def test_the_means_are_as_accurate_in_half_precision_as_it_allows():
+    x = z(2, 3, 3, 30, 30).abs().float()
+    for pooling in ("area", "window"):
+        exact, _ = feature_map(x, "scale", pooling=pooling, scales=SCALES)
+        half, _ = feature_map(x.bfloat16(), "scale", pooling=pooling, scales=SCALES)
+        assert half.dtype == torch.bfloat16
+        torch.testing.assert_close(half.float(), exact, rtol=8e-3, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(3,), (-3, -1), (3, 1, 1), "31", (3.0, 1.0), (2, 2), (0, 0)])
+def test_a_group_shape_that_does_not_fit_is_refused(shape):
+    with pytest.raises(ValueError, match=r"Expected `group_shape` \(scales, orientations\) with a product of 3"):
+        feature_map(z(1, 2, 3, 5, 5), "scale", shape)
+
+
+@pytest.mark.parametrize("group", [None, 3, (), [3], "turns"])
+def test_an_unknown_group_is_refused(group):
+    with pytest.raises(ValueError, match="Expected `group` to be one or several of"):
+        feature_map(z(1, 2, 3, 5, 5), group)
 
 
 @pytest.mark.parametrize("pairs", [1 << 22, 100])

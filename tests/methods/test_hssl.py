@@ -428,11 +428,53 @@ def test_isolated_blocks_are_trained_by_their_own_losses_alone():
     assert model.step(sample)["loss"] > whole  # the losses are added
 
 
+class Repeated(nn.Module):
+    """A backbone that calls its middle layer a given number of times."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self.calls, self.out_dim = calls, 4
+        self.first, self.middle, self.last = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        for _ in range(self.calls):
+            x = self.middle(x)
+        return self.last(x)
+
+
+@pytest.mark.parametrize(
+    ("calls", "blocks", "message"),
+    [
+        (0, ["middle"], r"Expected `blocks` \['middle'\] to be called once each, in this order, but \[\] were"),
+        (2, ["middle"], r"but \['middle', 'middle'\] were called"),
+        (1, ["middle", "first"], r"but \['first', 'middle'\] were called"),
+        (1, ["first", "last"], "Expected `blocks` with trained layers behind the last, but 'last' has none"),
+    ],
+)
+def test_blocks_that_cannot_be_trained_apart_are_refused(calls, blocks, message):
+    heads = [nn.Linear(4, 4) for _ in blocks]
+    model = HSSLModule(Repeated(calls), blocks=blocks, heads=heads)
+    with pytest.raises(ValueError, match=message):
+        model.step({"views": (torch.rand(4, 1, 16, 16),), "index": torch.arange(4)})
+
+
+def test_one_block_cannot_be_named_twice():
+    heads = [nn.Linear(4, 4) for _ in range(2)]
+    with pytest.raises(
+        ValueError, match=r"Expected a list of different `blocks` .* but got \['first', 'first'\] and 2"
+    ):
+        HSSLModule(Repeated(1), blocks=["first", "first"], heads=heads)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"blocks": ["layers.2"]}, r"Expected a list of `blocks` with as many `heads`, but got \['layers.2'\] and 0"),
-        ({"blocks": "layers.2", "heads": [nn.Identity()] * 8}, "Expected a list of `blocks` with as many `heads`, but"),
+        (
+            {"blocks": ["layers.2"]},
+            r"Expected a list of different `blocks` with as many `heads`, but got \['layers.2'\] and 0",
+        ),
+        ({"blocks": "layers.2", "heads": [nn.Identity()] * 8}, "Expected a list of different `blocks` with as"),
         (
             {"blocks": ["layer.2"], "heads": [nn.Identity()]},
             "Expected `blocks` to name submodules of EquivariantCNN, but",

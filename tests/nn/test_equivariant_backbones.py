@@ -215,3 +215,11 @@ def test_the_smallest_kernel_with_two_pixels_is_named():
 
 def test_the_mlp_needs_one_input_and_one_position_only():
     assert UnstructuredMLP(1, width=128, side=1).eval()(torch.rand(2, 1, 1, 1)).shape == (2, 128, 1, 1, 1)
+
+
+@pytest.mark.parametrize("kernels", [(), "", (7, 7, 7), ((7, 3, 1), (7, 3, 1)), ((7, 3), (7, 3), (7, 3)), 7, None])
+def test_kernels_that_are_no_three_layers_are_refused(kernels):
+    if kernels is None:
+        kernels = ((7.0, 3, 1),) * 3
+    with pytest.raises(ValueError, match="Expected `kernels` to be "):
+        EquivariantCNN(kernels=kernels)

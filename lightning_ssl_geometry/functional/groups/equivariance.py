@@ -39,7 +39,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from lightning_ssl_geometry.checks import at_least, embeddings, floating, integer, one_of, shaped
+from lightning_ssl_geometry.checks import ascending, at_least, embeddings, floating, integer, one_of, shaped
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.functional.groups.action import rescale, translate
 from lightning_ssl_geometry.functional.groups.orientation import (
@@ -172,12 +172,9 @@ class EquivarianceSettings:
                 )
         if self.group != "scale" or self.scales is None:
             return
-        scales = self.scales
-        ascending = all(a < b for a, b in itertools.pairwise(scales))
-        if len(scales) < 2 or not ascending or not (scales[0] > 0 and scales[-1] < math.inf):
-            raise ValueError(f"Expected `scales` > 0, at least 2, ascending, but got {tuple(scales)}.")
-        if shape is not None and shape[0] not in (1, len(scales)):
-            raise ValueError(f"Expected `scales` with S = {shape[0]} values, but got {tuple(scales)}.")
+        ascending(2, scales=self.scales)
+        if shape is not None and shape[0] not in (1, len(self.scales)):
+            raise ValueError(f"Expected `scales` with S = {shape[0]} values, but got {tuple(self.scales)}.")
 
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
         """Return the two sums of :func:`equivariance_error` for the images x, with the same ValueErrors."""

@@ -27,13 +27,13 @@ __all__ = [
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import inside, one_of
+from lightning_ssl_geometry.checks import ascending, inside, one_of
 
 Axis = Literal["scale", "rotation", "dihedral", "hue", "translation"]
 Pooling = Literal["mean", "area", "window"]
@@ -108,6 +108,8 @@ def feature_map(
         if name != "translation" and lengths[axes[name][0]] == 1:
             raise ValueError(f"Expected `z` with a group axis of more than one {name}, but got {shape}.")
     if pooling != "mean":
+        if scales is not None:
+            ascending(1, scales=scales)
         if scales is None or len(scales) != levels:
             raise ValueError(f"Expected {levels} `scales` for `pooling` = {pooling!r}, but got {scales}.")
         z = z * _weights(pooling, scales, z)
@@ -119,7 +121,7 @@ def feature_map(
 
 def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
     """Return the names in the order scale, rotation, translation; raise a ValueError for invalid names."""
-    names = (group,) if isinstance(group, str) else tuple(group)
+    names = (group,) if isinstance(group, str) else tuple(group) if isinstance(group, Iterable) else ()
     if not names or len(set(names)) < len(names) or not set(names) <= set(get_args(Axis)):
         raise ValueError(f"Expected `group` to be one or several of {get_args(Axis)}, but got {group!r}.")
     if len(turned := [name for name in names if name in _OF_ORIENTATIONS]) > 1:
@@ -140,16 +142,16 @@ def pooling_for(names: Sequence[Axis], pooling: Pooling) -> Pooling:
 
 def _weights(pooling: Pooling, scales: Sequence[float], z: Tensor) -> Tensor:
     """Return factors (S, 1, H, W) for maps z (N, C, S, R, H, W), with which a mean over (H, W) is that of `pooling`."""
-    scale = torch.tensor(scales, dtype=z.dtype, device=z.device)
+    scale = torch.tensor(scales, dtype=torch.promote_types(z.dtype, torch.float32), device=z.device)
     if pooling == "area":
-        return (scale[0] / scale).square().view(-1, 1, 1, 1)
+        return (scale[0] / scale).square().view(-1, 1, 1, 1).to(z.dtype)
     shares = []
     for length in z.shape[-2:]:
-        middle = torch.arange(length, dtype=z.dtype, device=z.device) - (length - 1) / 2
+        middle = torch.arange(length, dtype=scale.dtype, device=z.device) - (length - 1) / 2
         half = (scale / scale[-1] * length / 2)[:, None]  # of the window; pixel i spans i - 1/2 to i + 1/2
         share = torch.minimum(middle + 0.5, half) - torch.maximum(middle - 0.5, -half)
         shares.append(share.clamp_min(0) * (length / 2 / half))
-    return torch.einsum("sh,sw->shw", *shares)[:, None]
+    return torch.einsum("sh,sw->shw", *shares)[:, None].to(z.dtype)
 
 
 def base_spaces(group: FiberGroup, size: int = 1, *, device: torch.device | None = None) -> Tensor:
@@ -323,8 +325,12 @@ def _group_shape(names: tuple[Axis, ...], given: tuple[int, int] | None, order: 
         if "scale" in names and oriented:
             raise ValueError(f"Expected `group_shape` (scales, orientations) for {names}, but got None.")
         return (1, order) if oriented else (order, 1)
-    if given[0] * given[1] != order:
-        raise ValueError(f"Expected `group_shape` with a product of {order}, the group axis of `z`, but got {given}.")
+    whole = isinstance(given, Sequence) and len(given) == 2 and all(isinstance(n, int) and n >= 1 for n in given)
+    if not whole or given[0] * given[1] != order:
+        raise ValueError(
+            f"Expected `group_shape` (scales, orientations) with a product of {order}, the group axis of `z`, but got "
+            f"{given}."
+        )
     return given
 
 

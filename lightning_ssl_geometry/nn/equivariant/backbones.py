@@ -81,7 +81,8 @@ class EquivariantCNN(nn.Module):
         super().__init__()
         of_group = elements(group, scales, rotations)
         sampled = len(of_group.scales) > 1 or (of_group.orientation != "hue" and 4 % of_group.rotations)
-        sizes_of_layers = _layers("accurate" if kernels is None and sampled else kernels or "paper")
+        default: Kernels = "accurate" if sampled else "paper"
+        sizes_of_layers = _layers(default if kernels is None else kernels)
         self.scales, self.rotations, self.group_shape = of_group.scales, of_group.rotations, of_group.shape
         self.orientation = of_group.orientation if of_group.shape[1] > 1 else None
         self._square = _turns_pixels(of_group)
@@ -324,14 +325,18 @@ def _filters(group: GroupElements, padding_mode: PaddingMode) -> FilterSettings:
     )
 
 
-def _layers(kernels: Kernels | tuple[Layer, Layer, Layer]) -> Sequence[Layer]:
+def _layers(kernels: Kernels | Sequence[Layer]) -> Sequence[Layer]:
     if isinstance(kernels, str):
         one_of(get_args(Kernels), kernels=kernels)
         return _KERNELS[kernels]
-    if len(kernels) != 3 or any(len(layer) != 3 for layer in kernels):
+    if not _sized(kernels, 3) or not all(_sized(layer, 3) and {*map(type, layer)} == {int} for layer in kernels):
         wanted = "three of (kernel size, effective size, stride)"
         raise ValueError(f"Expected `kernels` to be 'paper', 'accurate', or {wanted}, but got {kernels}.")
     return kernels
+
+
+def _sized(value: object, size: int) -> bool:
+    return isinstance(value, Sequence) and len(value) == size
 
 
 def _turns_pixels(group: GroupElements) -> bool:
