@@ -8,6 +8,7 @@ __all__ = [
     "COSENTINO",
     "CRL_TAC",
     "DIRECTCLR",
+    "ETHAYARAJH",
     "FACCO",
     "FORT",
     "GAO",
@@ -34,6 +35,12 @@ from lightning_ssl_geometry.quantity import Paper
 
 COSENTINO = Paper(
     "Cosentino et al. 2022", "Toward a Geometrical Understanding of Self-supervised Contrastive Learning", "2205.06926"
+)
+ETHAYARAJH = Paper(
+    "Ethayarajh 2019",
+    "How Contextual are Contextualized Word Representations? Comparing the Geometry of BERT, ELMo, and GPT-2 "
+    "Embeddings",
+    "1909.00512",
 )
 WANG_ISOLA = Paper(
     "Wang & Isola 2020",

@@ -188,6 +188,9 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     assert (exact["error"] < 1e-10).all()
     assert np.allclose(exact["a_ssl"], exact["h_ssl"], rtol=1e-4)
     assert np.allclose(exact[["similarity", "gradient"]], 1, atol=1e-4)
+    assert (exact["distance"] < 1e-10).all()
+    assert (inexact["distance"] > 1e-3).all()
+    assert rows["in_window"].notna().tolist() == (rows["group"] == "scale").tolist()
     assert (inexact["error"] > 1e-3).all()
     assert (inexact["gradient"] < 0.99).all()
     assert (tmp_path / "laptop" / "law" / "law_gradient.png").stat().st_size > 10_000

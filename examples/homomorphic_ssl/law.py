@@ -5,6 +5,9 @@
 If a network is equivariant, Eq. 2 and Eq. 3 are equal, and so are their gradients. Networks that differ in their
 kernels, strides, padding and image size differ in their equivariance error. Each is measured before training, with the
 batch norm's statistics of training batches, and after H-SSL has trained it.
+
+The losses see fibers, and tell images apart. So the distance of a transformed image's fiber from the fiber that stands
+for it is measured in units of the variance of these fibers between images: fibers of unrelated images are at 2.
 """
 
 import argparse
@@ -14,6 +17,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from itertools import islice
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +37,17 @@ from draw_points import Point, points  # noqa: E402
 from recipe import Fit, each, grid, markdown, over_seeds, read, save, write  # noqa: E402
 
 IMAGES, STEPS, CALIBRATION = 256, 200, 8  # of the measurement; of training; batches for the batch norm
-_LEAST = 1e-4  # of the figures' errors
+ELEMENTS = 8  # pairs of group elements at which distances are measured
+_LEAST = 1e-4  # of the figures' distances
+COLUMNS = {  # heading -> attribute of a Row, and its digits
+    "equivariance error": ("error", ".1e"),
+    "distance of fibers": ("distance", ".2g"),
+    "within the window": ("in_window", ".2g"),
+    "A-SSL's loss - H-SSL's": ("gap", ".3f"),
+    "cosine, embeddings": ("similarity", ".3f"),
+    "of unrelated images": ("unrelated", ".3f"),
+    "cosine, gradients": ("gradient", ".3f"),
+}
 BACKBONE = "--model.init_args.backbone.init_args."
 COLORS = {"scale": "blue", "rotation": "orange", "translation": "green"}
 
@@ -52,6 +66,7 @@ NETWORKS = {
             for kernel in (7, 11, 15)
             for strides in ((1, 2, 2), (1, 1, 1))
         },
+        "11/3, strides 1 1 1, window": [_layers(11, 1, 1, 1), "--model.init_args.pooling=window"],
         "11/3, window": [f"{BACKBONE}kernels=accurate", "--model.init_args.pooling=window"],
     },
     "rotation": {
@@ -74,7 +89,10 @@ class Row(NamedTuple):
         trained: 0 before training, 1 after it.
         error: The mean equivariance error over the group's elements, at the output.
         similarity: The mean cosine of A-SSL's and H-SSL's embeddings for one group element.
+        unrelated: The same between embeddings of different images.
         gradient: The cosine of the gradients of both losses with respect to the backbone.
+        distance: The mean squared distance of A-SSL's fibers from H-SSL's, over the variance of H-SSL's between images.
+        in_window: The same for means over the scaled window instead of the network's own. NaN for other groups.
     """
 
     group: str
@@ -85,7 +103,10 @@ class Row(NamedTuple):
     a_ssl: float
     h_ssl: float
     similarity: float
+    unrelated: float
     gradient: float
+    distance: float
+    in_window: float
 
     @property
     def gap(self) -> float:
@@ -136,7 +157,29 @@ def _measured(model: HSSLModule, group: str, image: Tensor, *, index: Tensor, fi
     a, h = (nn.utils.parameters_to_vector(torch.autograd.grad(loss, parameters)) for loss in losses)
     cosine = nn.functional.cosine_similarity
     similarity = cosine(*views, dim=-1).mean()
-    return tuple(float(value) for value in (error, *losses, similarity, cosine(a, h, dim=0)))
+    unrelated, distance = _between(gap, backbone, model.projector, image=image)
+    window = LossGap(group, fill=fill, contrast_size=len(image), pooling="window") if group == "scale" else None
+    in_window = _between(window, backbone, model.projector, image=image)[1] if window else nan
+    values = (error, *losses, similarity, unrelated, cosine(a, h, dim=0), distance, in_window)
+    return tuple(float(value) for value in values)
+
+
+@torch.no_grad()
+def _between(gap: LossGap, backbone: nn.Module, projector: nn.Module, *, image: Tensor) -> tuple[float, float]:
+    """The mean cosine of embeddings of different images, and the relative distance of fibers.
+
+    The group elements of :class:`LossGap` follow from the index. With one index for all images, they are the same.
+    """
+    cosines, distances, variances = [], [], []
+    for element in range(ELEMENTS):
+        index = torch.full((len(image),), element)
+        augmented, homomorphic = gap.embeddings(image, index, backbone, nn.Identity())
+        distances.append((augmented - homomorphic).square().sum(-1).mean())
+        variances.append((homomorphic - homomorphic.mean(0)).square().sum(-1).mean())
+        views = (projector(fiber.flatten(0, 1)).unflatten(0, fiber.shape[:2]) for fiber in (augmented, homomorphic))
+        one, other = views
+        cosines.append(nn.functional.cosine_similarity(one, other.roll(1, 0), dim=-1).mean())
+    return float(torch.stack(cosines).mean()), float(sum(distances) / sum(variances))
 
 
 def finished(folder: Path) -> list[Row]:
@@ -159,18 +202,16 @@ def table(rows: list[Row]) -> str:
         of = [row for row in rows if (row.group, row.network) == (group, network)]
         before, after = ([row for row in of if row.trained == trained] for trained in (0, 1))
         cells = []
-        for name, digits in (("error", ".1e"), ("gap", ".3f"), ("similarity", ".3f"), ("gradient", ".3f")):
+        for name, digits in COLUMNS.values():
             cells.append(
                 " -> ".join(over_seeds([getattr(row, name) for row in here], digits) for here in (before, after))
             )
         lines.append([f"{group}, {network}", *cells])
-    return markdown(
-        ["", "equivariance error", "A-SSL's loss - H-SSL's", "cosine, embeddings", "cosine, gradients"], lines
-    )
+    return markdown(["", *COLUMNS], lines)
 
 
 def figures(rows: list[Row]) -> Iterator[tuple[str, Any]]:
-    """The gap of the losses, and the cosine of their gradients, against the equivariance error; means over seeds."""
+    """The gap of the losses, and the cosine of their gradients, against the distance of fibers; means over seeds."""
     for name, quantity, ylabel in (
         ("gap", lambda row: abs(row.gap), "|A-SSL's loss - H-SSL's|, after training"),
         ("gradient", lambda row: row.gradient, "cosine of the gradients, after training"),
@@ -178,15 +219,21 @@ def figures(rows: list[Row]) -> Iterator[tuple[str, Any]]:
         found = []
         for group, network in dict.fromkeys((row.group, row.network) for row in rows):
             of = [row for row in rows if (row.group, row.network, row.trained) == (group, network, 1)]
-            error = np.mean([np.log10(max(row.error, _LEAST)) for row in of])
+            distance = np.mean([np.log10(max(row.distance, _LEAST)) for row in of])
             height = float(np.mean([quantity(row) for row in of]))
-            found.append(Point(network.replace(", strides", ","), float(error), height, COLORS[group]))
+            found.append(Point(network.replace(", strides", ","), float(distance), height, COLORS[group]))
         colors = [(color, group) for group, color in COLORS.items()]
-        notes = (f"Smaller errors than {_LEAST:g} are drawn there.",)
+        notes = (f"Unrelated images: 2. Smaller distances than {_LEAST:g} are drawn there.",)
         caption = Caption("Losses of A-SSL and H-SSL", notes=notes)
         yield (
             name,
-            points(found, xlabel="log10 of the equivariance error", ylabel=ylabel, colors=colors, caption=caption),
+            points(
+                found,
+                xlabel="log10 of the distance of fibers over the variance",
+                ylabel=ylabel,
+                colors=colors,
+                caption=caption,
+            ),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack, get_args
 
 import lightning as L
+from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_ssl_geometry.callbacks.calibration import calibrated
@@ -178,8 +179,14 @@ class GeometryMonitor(StageCallback):
         self.measurements.see(stage, now(trainer), observation)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        for name, value in self.measurements.read_out(stage, now(trainer), pl_module.device).items():
+        self.log_results(stage, trainer, pl_module)
+
+    def log_results(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Tensor]:
+        """Compute the results of a stage on all ranks, and log the scalars. Returns the scalars by logged name."""
+        found = self.measurements.read_out(stage, now(trainer), pl_module.device)
+        for name, value in found.items():
             pl_module.log(name, value.float(), batch_size=1)  # one value, which Lightning must not weigh by batches
+        return found
 
     def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.begin_pass("probe", trainer, pl_module)

@@ -12,6 +12,7 @@ __all__ = [
     "AugmentationRank",
     "CKADrift",
     "ClassAccuracy",
+    "ClassMeanCosine",
     "ClassRank",
     "Clusteredness",
     "Diagnostic",
@@ -36,6 +37,7 @@ __all__ = [
     "LossGap",
     "LossTerms",
     "MeanCorrelationCoefficient",
+    "MeanCosine",
     "ModalityGap",
     "Moments",
     "NearestNeighbors",
@@ -99,6 +101,7 @@ from lightning_ssl_geometry.diagnostics.layers import LayerSample
 from lightning_ssl_geometry.diagnostics.lidar import LiDAR
 from lightning_ssl_geometry.diagnostics.lie import LieGenerator, RotationRank
 from lightning_ssl_geometry.diagnostics.matching import MeanCorrelationCoefficient, TemperatureOrder
+from lightning_ssl_geometry.diagnostics.mean_cosine import ClassMeanCosine, MeanCosine
 from lightning_ssl_geometry.diagnostics.modality_gap import ModalityGap
 from lightning_ssl_geometry.diagnostics.nearest_neighbors import NearestNeighbors
 from lightning_ssl_geometry.diagnostics.neighbors import HardestNegativeDistance, LabelAgreement

@@ -10,6 +10,7 @@ __all__ = [
     "evaluating",
     "first_view",
     "label_second",
+    "merged_by_class",
 ]
 
 import functools
@@ -298,6 +299,21 @@ def label_second(update: _Update) -> _Update:
             update(self, *given, **named)
 
     return wrapped  # type: ignore[return-value]
+
+
+def merged_by_class(classes: list[Tensor], *columns: list[Tensor]) -> tuple[Tensor, ...]:
+    """Return the different classes (C,) in ascending order, and for each the sums of the rows of `columns`, (C, ...).
+
+    Args:
+        classes: Tensors (n_k,) with the classes of the rows.
+        columns: Each has tensors (n_k, ...) with the rows.
+    """
+    seen, which = torch.cat(classes).unique(return_inverse=True)
+    added = (
+        rows.new_zeros(len(seen), *rows.shape[1:]).index_add_(0, which.to(rows.device), rows)
+        for rows in map(torch.cat, columns)
+    )
+    return seen, *added
 
 
 def by_sample(name: str, value: Tensor, views: int = 1) -> Tensor:

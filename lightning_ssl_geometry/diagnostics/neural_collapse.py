@@ -5,11 +5,11 @@ __all__ = ["NeuralCollapse"]
 from functools import partial
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torchmetrics.utilities import dim_zero_cat
 
 from lightning_ssl_geometry.cost import Cost
+from lightning_ssl_geometry.diagnostics.accumulate import merged_by_class
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.neural_collapse import class_moments, moments_neural_collapse
@@ -105,29 +105,17 @@ class NeuralCollapse(Diagnostic):
         self.afford(h.shape[-1], h.shape[-1], argument="h")
         rows = h.reshape(-1, h.shape[-1])
         classes, count, total, outer = class_moments(rows, label.repeat(len(rows) // max(len(label), 1)))
-        self.classes, self.count, self.total = _merged(
-            [*self.classes, classes.long()], [*self.count, count], [*self.total, total]
-        )
+        merged = merged_by_class([*self.classes, classes.long()], [*self.count, count], [*self.total, total])
+        self.classes, self.count, self.total = ([column] for column in merged)
         self.rounding = self.rounding + rounding_eps(h.dtype) ** 2 * outer.trace()
         self.outer = outer if not self.outer.numel() else self.outer + outer
 
     def compute(self) -> dict[str, Tensor]:
         self.require(len(self.classes), "rows")
-        _, count, total = _merged(*([dim_zero_cat(state)] for state in (self.classes, self.count, self.total)))
-        found = moments_neural_collapse(count[0], total[0], self.outer, rounding=self.rounding / count[0].sum())
+        _, count, total = merged_by_class(*([dim_zero_cat(state)] for state in (self.classes, self.count, self.total)))
+        found = moments_neural_collapse(count, total, self.outer, rounding=self.rounding / count.sum())
         if found.simplex.isnan():
             undefined(
                 self, "the mean of a class of `h`, or of each, is that of all classes but for rounding, or not finite"
             )
         return found._asdict()
-
-
-def _merged(
-    classes: list[Tensor], count: list[Tensor], total: list[Tensor]
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    seen, which = torch.cat(classes).unique(return_inverse=True)
-    added = [
-        rows.new_zeros(len(seen), *rows.shape[1:]).index_add_(0, which.to(rows.device), rows)
-        for rows in map(torch.cat, (count, total))
-    ]
-    return [seen], [added[0]], [added[1]]

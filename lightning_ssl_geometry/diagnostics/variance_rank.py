@@ -11,7 +11,7 @@ from lightning_ssl_geometry.diagnostics.accumulate import Moments
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.variance_rank import singular_values_variance_ranks
 from lightning_ssl_geometry.papers import GAO, ROY_VETTERLI
-from lightning_ssl_geometry.quantity import Chart, Quantity
+from lightning_ssl_geometry.quantity import Chart, Quantity, Verdict
 
 _rank = partial(
     Quantity,
@@ -52,6 +52,17 @@ class VarianceRank(Moments):
             high="K where K directions share the variance equally.",
             paper=GAO,
             label="participation ratio",
+            verdicts=(
+                Verdict(
+                    says="The rows of {space} differ along nearly one of {D} directions (participation ratio {value}): "
+                    "collapse of the dimensions.",
+                    when="value < 1.5",
+                    given="min(N - 1, D) >= 4",
+                    source="1 only if all variance lies along one direction; rounded to whole directions",
+                    paper=GAO,
+                    topic="variance along one direction",
+                ),
+            ),
         ),
         "effective_rank": _rank(
             title="Effective rank of the variance",

@@ -31,6 +31,7 @@ __all__ = [
     "cka_matrix",
     "cka_or_nan",
     "class_blocks",
+    "class_mean_cosine",
     "cluster_rates",
     "clustered_flow",
     "clusteredness",
@@ -73,6 +74,7 @@ __all__ = [
     "log_bilinear_info_nce",
     "log_singular_values",
     "mean_correlation",
+    "mean_cosine",
     "mle_dimension",
     "modality_gap",
     "modality_gap_by_chance",
@@ -172,6 +174,7 @@ from lightning_ssl_geometry.functional.intrinsic_dimension import mle_dimension,
 from lightning_ssl_geometry.functional.latent_r2 import latent_r2
 from lightning_ssl_geometry.functional.lidar import lidar
 from lightning_ssl_geometry.functional.matching import mean_correlation
+from lightning_ssl_geometry.functional.mean_cosine import class_mean_cosine, mean_cosine
 from lightning_ssl_geometry.functional.modality_gap import modality_gap, modality_gap_by_chance, modality_gap_share
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
 from lightning_ssl_geometry.functional.neural_collapse import neural_collapse

@@ -72,6 +72,7 @@ CALLS = {
     "log_bilinear_info_nce": (lambda: two()() | {"weight": torch.eye(D).double()}, "z1 z2", {2}),
     "log_singular_values": (one(), "h", {2, 3}),
     "mean_correlation": (two("z", "latent"), "z latent", {2}),
+    "mean_cosine": (one(), "h", {2}),
     "mle_dimension": (one(neighbors=lambda: 4), "h", {2}),
     "modality_gap": (two(), "z1 z2", {2}),
     "modality_gap_by_chance": (two(), "z1 z2", {2}),

@@ -1,0 +1,142 @@
+"""CollapseGuard: warns of a collapse of the representation, or ends the fit."""
+
+__all__ = ["Action", "CollapseGuard"]
+
+from collections.abc import Iterator, Mapping
+from math import nan
+from typing import Any, Literal, Unpack, get_args
+
+import lightning as L
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+
+from lightning_ssl_geometry.callbacks.loops import Stage
+from lightning_ssl_geometry.callbacks.monitor import GeometryMonitor
+from lightning_ssl_geometry.checks import integer, one_of
+from lightning_ssl_geometry.diagnostics import ClassMeanCosine, MeanCosine, VarianceRank
+from lightning_ssl_geometry.expressions import holds, value_of
+from lightning_ssl_geometry.manifest import Declared
+from lightning_ssl_geometry.measuring.failures import OnError
+from lightning_ssl_geometry.observe.host import Host, HostSettings
+from lightning_ssl_geometry.quantity import Verdict
+from lightning_ssl_geometry.settings import passed_on
+
+Action = Literal["stop", "warn"]
+
+
+class CollapseGuard(GeometryMonitor):
+    """Warn of a collapse of h or z, or end the fit.
+
+    After each validation, two diagnostics of h and of z are compared with the thresholds that they declare:
+
+    - :class:`~lightning_ssl_geometry.diagnostics.MeanCosine`: all rows point in one direction (collapse in whole).
+    - :class:`~lightning_ssl_geometry.diagnostics.VarianceRank`: all rows differ along one direction alone, whose count
+      is limited by min(N - 1, D) for N samples with D dimensions.
+
+    One readout is noisy, and an untrained network can be near collapse. So a threshold has to be passed in `patience`
+    readouts in a row. A readout of too few samples says nothing and starts the count again. The values are logged as
+    `{stage}/{name}/{diagnostic}`. The fit ends after the epoch as with Lightning's `EarlyStopping`, not before the
+    Trainer's `min_epochs`. Checkpoints are saved before. A collapse that is no loss of directions, such as an encoder
+    that ignores what a task needs, is not seen.
+
+    Args:
+        action: "stop": warn, and end the fit. "warn": warn only.
+        patience: Number of readouts in a row that pass a threshold, >= 1.
+        per_class: Whether a class whose rows all point in one direction is a collapse, too. Needs labels. Supervised
+            training leads there by itself.
+        stage: Which samples are observed: "val", "train" or "probe" (see :class:`GeometryMonitor`).
+        name: Part of all logged names.
+        on_error: What happens if a diagnostic fails: see :class:`GeometryMonitor`.
+        host: For a model of another package: see :class:`GeometryMonitor`.
+        **places: `taps`, `view_layout`, `batch_keys` and `augment` of :class:`Host`, in place of `host`.
+
+    Raises:
+        ValueError: If an argument is out of range, and as :class:`GeometryMonitor` does.
+    """
+
+    @passed_on
+    def __init__(
+        self,
+        action: Action = "stop",
+        patience: int = 3,
+        *,
+        per_class: bool = False,
+        stage: Stage = "val",
+        name: str = "collapse",
+        on_error: OnError = "warn",
+        host: Host | None = None,
+        **places: Unpack[HostSettings],
+    ) -> None:
+        one_of(get_args(Action), action=action)
+        integer(1, patience=patience)
+        kinds = {"mean_cosine": MeanCosine, "variance_rank": VarianceRank}
+        kinds |= {"class_mean_cosine": ClassMeanCosine} if per_class else {}
+        super().__init__(
+            {f"{kind}_{space}": make() for kind, make in kinds.items() for space in ("h", "z")},
+            {f"{kind}_z": {"h": "z"} for kind in kinds},
+            (stage,),
+            name=name,
+            on_error=on_error,
+            host=host,
+            **places,
+        )
+        self.action, self.patience, self.per_class = action, patience, per_class
+        self.found: dict[str, str] = {}
+        self._known: dict[str, Declared] = {}
+        self._passed: dict[str, int] = {}
+
+    @property
+    def title(self) -> str:
+        return f"CollapseGuard {self.name!r}"
+
+    def declare(self, entries: Mapping[str, Declared]) -> None:
+        super().declare(entries)
+        self._known |= entries
+
+    def start_clean(self) -> None:
+        super().start_clean()
+        self.found, self._passed = {}, {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"found": dict(self.found), "passed": dict(self._passed)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.found, self._passed = dict(state_dict["found"]), dict(state_dict["passed"])
+
+    def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        results = self.log_results(stage, trainer, pl_module)
+        if trainer.state.fn != "fit":
+            return
+        for name, verdict, values in self._thresholds(stage, results):
+            enough = not verdict.given or holds(verdict.given, values)
+            passed = self._passed.get(name, 0) + 1 if enough and holds(verdict.when, values) else 0
+            self._passed[name] = passed
+            if passed >= self.patience and name not in self.found:
+                self.found[name] = self._said(name, verdict, values)
+                self._react(trainer, self.found[name])
+
+    def _react(self, trainer: L.Trainer, said: str) -> None:
+        stops = self.action == "stop"
+        trainer.should_stop = trainer.should_stop or stops
+        rows = f"{self.seen[self.measurements.stages[0]].samples:,} samples"
+        does = "ends the fit" if stops else "warns"
+        times = "in the last readout" if self.patience == 1 else f"in {self.patience} readouts in a row"
+        rank_zero_warn(f"{self.title} {does} after epoch {trainer.current_epoch}: {said} It was so {times}, of {rows}.")
+
+    def _thresholds(
+        self, stage: Stage, results: Mapping[str, Tensor]
+    ) -> Iterator[tuple[str, Verdict, Mapping[str, float]]]:
+        samples, views = self.seen[stage]
+        for name, value in results.items():
+            known = self._known.get(name)
+            for verdict in known.quantity.verdicts if known else ():
+                assert known is not None
+                begin = name.removesuffix(known.key) if known.key else f"{name}_"
+                beside = {key: results[f"{begin}{key}"].item() for key in verdict.names if f"{begin}{key}" in results}
+                sizes = {"N": samples, "V": views, "D": nan if known.width is None else known.width}
+                yield name, verdict, dict.fromkeys(verdict.names, nan) | beside | sizes | {"value": value.item()}
+
+    def _said(self, name: str, verdict: Verdict, values: Mapping[str, float]) -> str:
+        known = self._known[name]
+        words = {"space": known.space or known.quantity.title, "title": known.quantity.title}
+        return verdict.filled(lambda text: words.get(text) or f"{value_of(text, values):.4g}")
