@@ -2,6 +2,7 @@
 
 __all__ = [
     "ChannelEvaluation",
+    "CollapseGuard",
     "EmbeddingSnapshots",
     "EmbeddingWriter",
     "GeometryMonitor",
@@ -15,6 +16,7 @@ __all__ = [
 ]
 
 from lightning_ssl_geometry.callbacks.channel_evaluation import ChannelEvaluation
+from lightning_ssl_geometry.callbacks.collapse_guard import CollapseGuard
 from lightning_ssl_geometry.callbacks.embedding_writer import EmbeddingWriter
 from lightning_ssl_geometry.callbacks.last import last_checkpoint
 from lightning_ssl_geometry.callbacks.layer_geometry import LayerGeometry

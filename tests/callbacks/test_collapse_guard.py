@@ -1,0 +1,107 @@
+"""A guard ends fits that collapse, after as many readouts as it says, and no others."""
+
+import lightning as L
+import pytest
+import torch
+from hosts import quiet
+from torch import nn
+
+from lightning_ssl_geometry.callbacks import CollapseGuard, GeometryMonitor
+from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.losses import InfoNCELoss
+from lightning_ssl_geometry.methods import SimCLRModule
+
+
+class Encoder(nn.Module):
+    """Maps images to h as `kind` says, from an epoch on."""
+
+    def __init__(self, kind, begins=0):
+        super().__init__()
+        self.kind, self.begins, self.epoch = kind, begins, 0
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        x = x.flatten(1)[:, :16]
+        h = torch.randn(len(x), 16, generator=torch.Generator().manual_seed(0)) + 0 * x
+        if self.epoch >= self.begins:
+            if self.kind == "point":
+                h = 1 + 1e-3 * h
+            elif self.kind == "line":
+                h = h[:, :1] * torch.linspace(-1, 2, 16) + 1e-2 * h
+        return self.scale * h
+
+
+class Clock(L.Callback):
+    def on_train_epoch_start(self, trainer, pl_module):
+        pl_module.backbone.epoch = trainer.current_epoch
+
+
+def fitted(folder, kind, guard, begins=0, epochs=6, **further):
+    model = SimCLRModule(Encoder(kind, begins), nn.Identity(), InfoNCELoss(0.5))
+    trainer = quiet(folder, max_epochs=epochs, callbacks=[Clock(), guard, *further.pop("callbacks", ())], **further)
+    trainer.fit(model, datamodule=DigitsDataModule(batch_size=32, subset=200))
+    return trainer
+
+
+@pytest.mark.parametrize(("kind", "said"), [("point", "collapse in whole"), ("line", "collapse of the dimensions")])
+def test_a_collapse_ends_the_fit_after_as_many_readouts(tmp_path, kind, said):
+    guard = CollapseGuard(patience=2)
+    with pytest.warns(
+        UserWarning, match=rf"CollapseGuard 'collapse' ends the fit after epoch 2: .*{said}.* in 2 readouts"
+    ):
+        trainer = fitted(tmp_path, kind, guard, begins=1)
+    assert trainer.current_epoch == 3
+    assert any(said in text for text in guard.found.values())
+
+
+def test_a_spread_representation_is_left_alone(tmp_path):
+    guard = CollapseGuard(patience=1, per_class=True)
+    assert fitted(tmp_path, "spread", guard).current_epoch == 6
+    assert not guard.found
+
+
+def test_it_may_only_warn(tmp_path):
+    guard = CollapseGuard("warn", patience=1)
+    with pytest.warns(
+        UserWarning, match="'collapse' warns after epoch 0: All rows of [hz] .* It was so in the last readout"
+    ):
+        assert fitted(tmp_path, "point", guard, epochs=2).current_epoch == 2
+
+
+def test_its_values_are_logged_beside_a_monitors(tmp_path):
+    trainer = fitted(tmp_path, "spread", CollapseGuard(), epochs=1, callbacks=[GeometryMonitor(stages=["val"])])
+    assert -1 <= trainer.callback_metrics["val/collapse/mean_cosine_z"] < 0.5
+    assert trainer.callback_metrics["val/collapse/variance_rank_h_participation_ratio"] > 2
+
+
+class Ends(L.Callback):
+    def on_validation_end(self, trainer, pl_module):
+        if trainer.current_epoch == 1 and not trainer.sanity_checking:
+            trainer.should_stop = True
+
+
+def test_the_count_goes_on_after_a_resume(tmp_path):
+    fitted(tmp_path / "a", "point", CollapseGuard(patience=3), callbacks=[Ends()]).save_checkpoint(tmp_path / "x.ckpt")
+    guard = CollapseGuard(patience=3)
+    model = SimCLRModule(Encoder("point"), nn.Identity(), InfoNCELoss(0.5))
+    trainer = quiet(tmp_path / "b", max_epochs=9, callbacks=[guard])
+    with pytest.warns(UserWarning, match="ends the fit after epoch 2"):
+        trainer.fit(
+            model,
+            datamodule=DigitsDataModule(batch_size=32, subset=200),
+            ckpt_path=tmp_path / "x.ckpt",
+            weights_only=False,
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"action": "end"}, "Expected `action` to be one of .'stop', 'warn'., but got 'end'"),
+        ({"patience": 0}, "Expected `patience` to be an integer >= 1, but got 0"),
+        ({"stage": "fit"}, "Expected `stages` to be one of"),
+    ],
+)
+def test_wrong_arguments_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        CollapseGuard(**given)
