@@ -54,8 +54,8 @@ ROOMS = {
     "recording": rooms("diagnostics either_lightning files manifest observe precision quantity report"),
     "measuring": rooms("checks diagnostics distributed loggers manifest observe recording settings types"),
     "callbacks": rooms(
-        "checks deprecation diagnostics distributed either_lightning files functional introspection loggers "
-        "manifest measuring observe papers precision quantity recording report settings types views"
+        "checks deprecation diagnostics distributed either_lightning expressions files functional introspection "
+        "loggers manifest measuring observe papers precision quantity recording report settings types views"
     ),
     "plots": set(),
     "report": rooms("deprecation expressions files manifest plots quantity"),

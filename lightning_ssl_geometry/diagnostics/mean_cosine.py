@@ -42,6 +42,7 @@ class MeanCosine(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "": _quantity(
             title="Mean cosine between samples",
+            text="Mean over all pairs of different samples of the cosine between their rows.",
             low="About 0: the rows spread over all directions.",
             high="1: all rows point in one direction (collapse). Rows that are not negative, as behind a ReLU, have a "
             "mean of their own, and values of 0.5 to 0.9 then mean no harm.",
@@ -96,6 +97,8 @@ class ClassMeanCosine(Diagnostic):
     quantities: ClassVar[dict[str, Quantity]] = {
         "largest": _quantity(
             title="Largest mean cosine within a class",
+            text="Mean over all pairs of different samples of a class of the cosine between their rows, in the class "
+            "where it is largest.",
             low="About that between samples: no class is denser than the rest.",
             high="1: all rows of this class point in one direction.",
             paper=ETHAYARAJH,
@@ -114,6 +117,7 @@ class ClassMeanCosine(Diagnostic):
         ),
         "collapsed": Quantity(
             title="Classes whose rows point in one direction",
+            text="Number of classes whose mean cosine between different samples is 0.995 or more.",
             low="0: no class has collapsed.",
             high="The number of classes: within classes nothing is told apart.",
             unit="classes",

@@ -54,6 +54,8 @@ OF_ONE_POINT = {
     "ModalityGap": {"gap": 0.0, "gap_chance": 0.0},
     "Uniformity": 0.0,
     "PairSimilarity": 1.0,
+    "MeanCosine": 1.0,
+    "ClassMeanCosine": {"largest": 1.0, "collapsed": 3.0},
     "EffectiveRank": 1.0,  # not centred: the one direction of the point
     "RankConvergence": {"rank": 1.0, "growth": 0.0},
     "Clusteredness": {"relative_uniformity": 0.0},

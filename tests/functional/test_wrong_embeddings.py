@@ -45,6 +45,7 @@ CALLS = {
     "cka_between": (lambda: {"a": [rows()], "b": [rows()]}, "", {2}),
     "cka_matrix": (lambda: {"h": [rows(), rows()]}, "", {2}),
     "cka_or_nan": (lambda: {"h": [rows(), rows()]}, "", {2}),
+    "class_mean_cosine": (one(label=labels), "h", {2}),
     "clusteredness": (one("z", label=labels), "z", {2}),
     "content_dimension": (two("x1", "x2"), "x1 x2", {2}),
     "effective_rank": (one(), "h", {2, 3}),
