@@ -1,6 +1,6 @@
 """Computations in float64 on every device: where a device has no float64, as Apple's MPS, they run on the CPU."""
 
-__all__ = ["float64_device", "in_float64", "keeping_float64", "supports_float64"]
+__all__ = ["float64_device", "in_float64", "keeping_float64", "supports_float64", "unit_directions"]
 
 from collections.abc import Callable
 from functools import wraps
@@ -44,3 +44,12 @@ def keeping_float64(move: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
         return x
 
     return kept
+
+
+def unit_directions(rows: Tensor) -> Tensor:
+    """Scale rows (..., P) to unit length in float64, without overflow. A row of 0 stays 0."""
+    rows = in_float64(rows)
+    largest = rows.abs().amax(dim=-1, keepdim=True)
+    rows = rows / largest.where(largest != 0, 1)
+    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return rows / length.where(length != 0, 1)

@@ -76,7 +76,8 @@ class Choice:
         if by is not None:
             _refuse_unknown(by, titles, self.left_out)
         goodness = self.scores[0 if by is None else titles.index(by)].goodness
-        return [name for name in goodness if goodness[name] == max(goodness.values())]
+        best = max(goodness.values())
+        return [name for name in goodness if goodness[name] == best]
 
     def models(self) -> "DataFrame":
         """Return the values of the scores, and the accuracy, with one row for each model.

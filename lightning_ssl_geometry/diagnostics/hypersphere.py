@@ -11,9 +11,10 @@ from torch import Tensor
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledEmbeddings, by_sample
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
-from lightning_ssl_geometry.diagnostics.undefined import directions, undefined, unit_directions
+from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.hypersphere import alignment, gaussian_potential
 from lightning_ssl_geometry.papers import CRL_TAC, WANG_ISOLA
+from lightning_ssl_geometry.precision import unit_directions
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 from lightning_ssl_geometry.settings import names_its_class
 

@@ -12,9 +12,10 @@ from torchmetrics.utilities import dim_zero_cat
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import by_sample, merged_by_class
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
-from lightning_ssl_geometry.diagnostics.undefined import undefined, unit_directions
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.mean_cosine import sums_mean_cosine
 from lightning_ssl_geometry.papers import ETHAYARAJH
+from lightning_ssl_geometry.precision import unit_directions
 from lightning_ssl_geometry.quantity import Quantity, Verdict
 
 _COLLAPSED = 0.995
@@ -117,7 +118,7 @@ class ClassMeanCosine(Diagnostic):
         ),
         "collapsed": Quantity(
             title="Classes whose rows point in one direction",
-            text="Number of classes whose mean cosine between different samples is 0.995 or more.",
+            text=f"Number of classes whose mean cosine between different samples is {_COLLAPSED} or more.",
             low="0: no class has collapsed.",
             high="The number of classes: within classes nothing is told apart.",
             unit="classes",

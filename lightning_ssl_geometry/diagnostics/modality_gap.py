@@ -11,8 +11,9 @@ from torch import Tensor
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import by_sample
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
-from lightning_ssl_geometry.diagnostics.undefined import undefined, unit_directions
+from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.papers import LIANG
+from lightning_ssl_geometry.precision import unit_directions
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
 _quantity = partial(

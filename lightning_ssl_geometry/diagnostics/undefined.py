@@ -1,13 +1,13 @@
 """NaN for results that do not exist, with a warning that says why."""
 
-__all__ = ["UndefinedWarning", "directions", "undefined", "unit_directions", "why_undefined"]
+__all__ = ["UndefinedWarning", "directions", "undefined", "why_undefined"]
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.prints import rank_zero_warn
 
-from lightning_ssl_geometry.precision import float64_device, in_float64
+from lightning_ssl_geometry.precision import float64_device, in_float64, unit_directions
 
 
 class UndefinedWarning(UserWarning):
@@ -41,12 +41,3 @@ def directions(metric: Metric, rows: Tensor, name: str = "z") -> Tensor:
     if not rows.any():
         return undefined(metric, f"all of `{name}` is 0, which has no direction", like=rows)
     return unit_directions(rows)
-
-
-def unit_directions(rows: Tensor) -> Tensor:
-    """Scale rows (..., P) to unit length in float64, without overflow. A row of 0 stays 0."""
-    rows = in_float64(rows)
-    largest = rows.abs().amax(dim=-1, keepdim=True)
-    rows = rows / largest.where(largest != 0, 1)
-    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    return rows / length.where(length != 0, 1)

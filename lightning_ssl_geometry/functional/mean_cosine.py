@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import class_numbers, embeddings, rows, shaped
-from lightning_ssl_geometry.precision import in_float64
+from lightning_ssl_geometry.precision import unit_directions
 
 
 def mean_cosine(h: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def mean_cosine(h: Tensor) -> Tensor:
     embeddings("N, D", h=h)
     shaped("N, D", h=h)
     rows(2, h=h)
-    unit = _unit(h)
+    unit = unit_directions(h)
     return sums_mean_cosine(unit.sum(0), unit.square().sum(), torch.tensor(len(h)))
 
 
@@ -49,7 +49,7 @@ def class_mean_cosine(h: Tensor, label: Tensor) -> Tensor:
     rows(2, h=h)
     label = class_numbers("label", label)
     shaped("N,", {"N": len(h)}, label=label)
-    unit = _unit(h)
+    unit = unit_directions(h)
     found, which = label.to(unit.device).unique(return_inverse=True)
     total = unit.new_zeros(len(found), h.shape[1]).index_add_(0, which, unit)
     square = unit.new_zeros(len(found)).index_add_(0, which, unit.square().sum(1))
@@ -67,9 +67,3 @@ def sums_mean_cosine(total: Tensor, square: Tensor, count: Tensor) -> Tensor:
     pairs = (count * (count - 1)).to(total)
     mean = (total.square().sum(-1) - square) / pairs.where(pairs > 0, torch.nan)
     return mean.clamp(-1, 1)  # rounding may give 1 + 1e-15
-
-
-def _unit(h: Tensor) -> Tensor:
-    h = in_float64(h)
-    h = h / h.abs().amax(1, keepdim=True).clamp_min(torch.finfo(h.dtype).tiny)  # its square may not be a number
-    return torch.nn.functional.normalize(h, dim=1)
