@@ -36,8 +36,10 @@ class CollapseGuard(GeometryMonitor):
     One readout is noisy, and an untrained network can be near collapse. So a threshold has to be passed in `patience`
     readouts in a row. A readout of too few samples says nothing and starts the count again. The values are logged as
     `{stage}/{name}/{diagnostic}`. The fit ends after the epoch as with Lightning's `EarlyStopping`, not before the
-    Trainer's `min_epochs`. Checkpoints are saved before. A collapse that is no loss of directions, such as an encoder
-    that ignores what a task needs, is not seen.
+    Trainer's `min_epochs`. Checkpoints are saved before. A fit that is resumed from such a checkpoint goes on: the
+    guard does not act again by the same value. A collapse that is no loss of directions, such as an encoder that
+    ignores what a task needs, is not seen. If all rows are 0, the values are NaN, a warning says so, and the guard does
+    not act.
 
     Args:
         action: "stop": warn, and end the fit. "warn": warn only.
@@ -88,6 +90,10 @@ class CollapseGuard(GeometryMonitor):
     @property
     def title(self) -> str:
         return f"CollapseGuard {self.name!r}"
+
+    @property
+    def state_key(self) -> str:
+        return self.title  # guards with different names keep their counts apart
 
     def declare(self, entries: Mapping[str, Declared]) -> None:
         super().declare(entries)

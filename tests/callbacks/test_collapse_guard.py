@@ -1,5 +1,7 @@
 """A guard ends fits that collapse, after as many readouts as it says, and no others."""
 
+import warnings
+
 import lightning as L
 import pytest
 import torch
@@ -105,3 +107,40 @@ def test_the_count_goes_on_after_a_resume(tmp_path):
 def test_wrong_arguments_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         CollapseGuard(**given)
+
+
+class Labelled(L.LightningModule):
+    """Shows its batches as h and z."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def training_step(self, batch, batch_idx):
+        h, label = batch
+        return {"loss": self.weight**2, "h": h[None], "z": h[None], "label": label}
+
+    def validation_step(self, batch, batch_idx):
+        return self.training_step(batch, batch_idx)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("per_class", [True, False])
+def test_a_class_that_collapses_is_found_if_asked_for(tmp_path, per_class):
+    torch.manual_seed(0)
+    h, label = torch.randn(80, 8), torch.arange(80) % 4
+    h[label == 1] = torch.linspace(-1, 1, 8) + 1e-3 * torch.randn(20, 8)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(h, label), batch_size=20)
+    guards = [CollapseGuard("warn", 1, per_class=per_class), CollapseGuard("warn", 1, name="other")]
+    trainer = quiet(tmp_path, max_epochs=1, callbacks=guards)
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        trainer.fit(Labelled(), loader, loader)
+    said = " ".join(guards[0].found.values())
+    assert ("In 1 classes all rows of h" in said) == per_class
+    assert not guards[1].found
+    trainer.save_checkpoint(tmp_path / "both.ckpt")  # each guard has a state of its own
+    held = torch.load(tmp_path / "both.ckpt", weights_only=False)["callbacks"]
+    assert {"CollapseGuard 'collapse'", "CollapseGuard 'other'"} <= held.keys()
