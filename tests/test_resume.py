@@ -15,6 +15,7 @@ import lightning as L
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from documents import blocks
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
@@ -54,6 +55,18 @@ def interrupted(folder, step, before=lambda trainer: None, **arguments):
         killed.fit(folder, callbacks=[Interrupt(step, before)], **arguments)
 
 
+class InterruptedAtLast(ModelCheckpoint):
+    """Raise an error at `last.ckpt` of a step: the step's other checkpoint is saved already."""
+
+    interrupts = 1
+
+    def _save_checkpoint(self, trainer, filepath):
+        if Path(filepath).stem == "last" and trainer.global_step == 8 and self.interrupts:
+            self.interrupts -= 1
+            raise RuntimeError("interrupted")
+        super()._save_checkpoint(trainer, filepath)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
@@ -88,6 +101,15 @@ def test_what_a_resumed_run_writes_anew_is_set_aside(tmp_path):
     killed.fit(tmp_path, 0, resume=True)
     (superseded,) = tmp_path.rglob("superseded-*/metrics.csv")
     assert pd.read_csv(superseded)["step"].tolist() == [99]
+
+
+def test_an_interruption_between_the_two_saves_of_a_step_leaves_the_last_checkpoint(tmp_path, whole):
+    with pytest.raises(RuntimeError, match="interrupted"):
+        killed.fit(tmp_path, 0, saving=InterruptedAtLast(save_last=True, save_on_exception=True))
+    saved = torch.load(tmp_path / "run" / "version_0" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert saved["global_step"] == 8
+    killed.fit(tmp_path, 0, resume=True)
+    killed.assert_same_history(killed.history(tmp_path / "run"), whole)
 
 
 @pytest.mark.parametrize("version", [None, 0])

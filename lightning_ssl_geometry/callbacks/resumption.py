@@ -1,6 +1,14 @@
 """Checkpoints save the scalars that are not logged yet. A resumed fit logs these scalars."""
 
-__all__ = ["announce", "resume", "spare_checkpoints", "still_unlogged", "unlogged", "unspare_checkpoints"]
+__all__ = [
+    "announce",
+    "repeat_interrupted_saves",
+    "resume",
+    "spare_checkpoints",
+    "still_unlogged",
+    "unlogged",
+    "unspare_checkpoints",
+]
 
 import json
 import math
@@ -105,6 +113,17 @@ def unspare_checkpoints(trainer: L.Trainer) -> None:
     """Undo :func:`spare_checkpoints`, for the next fit."""
     for each in callbacks_of(trainer, ModelCheckpoint):
         each._last_global_step_saved = _SAVED.pop(each, each._last_global_step_saved)
+
+
+def repeat_interrupted_saves(trainer: L.Trainer) -> None:
+    """Let each ModelCheckpoint whose `last.ckpt` an exception has interrupted save it on the exception.
+
+    ModelCheckpoint writes the checkpoint of a step first and `last.ckpt` after it. It saves nothing on an exception
+    that comes between, since the step is saved already.
+    """
+    for each in callbacks_of(trainer, ModelCheckpoint):
+        if each.save_last is True and each._last_checkpoint_saved not in ("", each.last_model_path):
+            each._last_global_step_saved = 0
 
 
 def resume(trainer: L.Trainer, files: RunFiles, quantities: QuantitiesFile, loaded: Mapping[str, Any]) -> None:

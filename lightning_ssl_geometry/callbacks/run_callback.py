@@ -16,6 +16,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.resumption import (
     announce,
+    repeat_interrupted_saves,
     resume,
     spare_checkpoints,
     still_unlogged,
@@ -154,6 +155,8 @@ class RunCallback(L.Callback):
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         if trainer in _LOADED:
             spare_checkpoints(trainer)
+        else:
+            repeat_interrupted_saves(trainer)
 
 
 def now(trainer: L.Trainer) -> Moment:
