@@ -109,6 +109,7 @@ def command(
     added: Sequence[str],
     seed: int,
     seeded: Sequence[str] = (),
+    data_seed: int | None = None,
     program: Sequence[str] = ("-m", "lightning_ssl_geometry", "fit"),
 ) -> list[str]:
     """Put together the command line of a run. It continues an interrupted run with the same command line.
@@ -120,10 +121,12 @@ def command(
         added: The arguments of this arm.
         seed: Of the process, of the data, and of `seeded`.
         seeded: What else has a seed, such as "--model.init_args.".
+        data_seed: The data's seed, if it is not that of the process.
         program: What Python runs.
     """
     words = [*program, *(word for config in configs for word in ("--config", str(config))), *added]
-    words += ["--seed_everything", str(seed), *(f"{key}seed={seed}" for key in ("--data.init_args.", *seeded))]
+    of_data = f"--data.init_args.seed={seed if data_seed is None else data_seed}"
+    words += ["--seed_everything", str(seed), of_data, *(f"{key}seed={seed}" for key in seeded)]
     root = [f"--data.init_args.root={options.root}"] if options.root else []
     words += [*logger(folder), *root, *options.more]
     return [*words, *(RESUMED if _interrupted(folder, words) else [])]

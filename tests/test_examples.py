@@ -41,6 +41,7 @@ ALONE = sorted(
 BASES = {  # of the overlays of other than the laptop.yaml beside them
     CONTENT / "direct_clr.yaml": CONTENT / "cifar10.yaml",
     FLOWS / "figure_1.yaml": EXAMPLES / "simclr" / "laptop.yaml",
+    **dict.fromkeys((EXAMPLES / "choosing").glob("*.yaml"), EXAMPLES / "simclr" / "laptop.yaml"),
     **{FLOWS / f"{name}.yaml": FLOWS / "figure_5.yaml" for name in ("figure_6", "figure_6_3d", "points")},
 }
 OVERLAYS = sorted(set(EXAMPLES.glob("*/*.yaml")) - set(ALONE) - set(EXAMPLES.glob("*/smoke.yaml")))

@@ -3,7 +3,7 @@
 __all__ = ["Action", "CollapseGuard"]
 
 from collections.abc import Iterator, Mapping
-from math import nan
+from math import isnan, nan
 from typing import Any, Literal, Unpack, get_args
 
 import lightning as L
@@ -38,8 +38,8 @@ class CollapseGuard(GeometryMonitor):
     `{stage}/{name}/{diagnostic}`. The fit ends after the epoch as with Lightning's `EarlyStopping`, not before the
     Trainer's `min_epochs`. Checkpoints are saved before. A fit that is resumed from such a checkpoint goes on: the
     guard does not act again by the same value. A collapse that is no loss of directions, such as an encoder that
-    ignores what a task needs, is not seen. If all rows are 0, the values are NaN, a warning says so, and the guard does
-    not act.
+    ignores what a task needs, is not seen. Rows that are all 0 have no direction: their values are NaN, and the
+    guard counts them as a collapse. Values that are not finite give a warning and no readout.
 
     Args:
         action: "stop": warn, and end the fit. "warn": warn only.
@@ -115,10 +115,11 @@ class CollapseGuard(GeometryMonitor):
             return
         for name, verdict, values in self._thresholds(stage, results):
             enough = not verdict.given or holds(verdict.given, values)
-            passed = self._passed.get(name, 0) + 1 if enough and holds(verdict.when, values) else 0
+            zeros = isnan(values["value"]) and not self._known[name].key  # the mean cosine of no direction
+            passed = self._passed.get(name, 0) + 1 if enough and (zeros or holds(verdict.when, values)) else 0
             self._passed[name] = passed
             if passed >= self.patience and name not in self.found:
-                self.found[name] = self._said(name, verdict, values)
+                self.found[name] = self._said_of_zeros(name) if zeros else self._said(name, verdict, values)
                 self._react(trainer, self.found[name])
 
     def _react(self, trainer: L.Trainer, said: str) -> None:
@@ -141,6 +142,9 @@ class CollapseGuard(GeometryMonitor):
                 beside = {key: results[f"{begin}{key}"].item() for key in verdict.names if f"{begin}{key}" in results}
                 sizes = {"N": samples, "V": views, "D": nan if known.width is None else known.width}
                 yield name, verdict, dict.fromkeys(verdict.names, nan) | beside | sizes | {"value": value.item()}
+
+    def _said_of_zeros(self, name: str) -> str:
+        return f"All rows of {self._known[name].space} are 0."
 
     def _said(self, name: str, verdict: Verdict, values: Mapping[str, float]) -> str:
         known = self._known[name]

@@ -144,3 +144,22 @@ def test_a_class_that_collapses_is_found_if_asked_for(tmp_path, per_class):
     trainer.save_checkpoint(tmp_path / "both.ckpt")  # each guard has a state of its own
     held = torch.load(tmp_path / "both.ckpt", weights_only=False)["callbacks"]
     assert {"CollapseGuard 'collapse'", "CollapseGuard 'other'"} <= held.keys()
+
+
+@pytest.mark.parametrize("fill", [0.0, float("nan")])
+def test_rows_that_are_all_zero_are_a_collapse_and_rows_that_are_not_finite_are_warned_of(tmp_path, fill):
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.full((80, 8), fill), torch.arange(80) % 4), batch_size=20
+    )
+    guard = CollapseGuard(patience=2, per_class=True)
+    trainer = quiet(tmp_path, max_epochs=4, callbacks=[guard])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainer.fit(Labelled(), loader, loader)
+    if fill == 0:
+        assert guard.found == {f"val/collapse/mean_cosine_{space}": f"All rows of {space} are 0." for space in "hz"}
+        assert trainer.current_epoch == 2
+    else:
+        assert not guard.found
+        assert trainer.current_epoch == 4
+        assert any("Expected finite `h`" in str(each.message) for each in said)

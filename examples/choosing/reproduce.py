@@ -1,0 +1,91 @@
+"""Which score to trust, and how often CollapseGuard is right. README.md says what each part measures and found.
+
+python examples/choosing/reproduce.py study --seeds 0 1 --jobs 2
+python examples/choosing/reproduce.py guard --seeds $(seq 0 29) --jobs 2
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from readouts import EPOCHS, READOUTS, Readout
+from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, read, write
+from study import ARMS as STUDIED
+
+HERE = Path(__file__).resolve().parent
+PATIENCES = (1, 3, 5)
+
+
+def _fit(options: argparse.Namespace, arm: str, words: list[str], seed: int) -> Fit:
+    folder = options.output / arm / f"seed{seed}"
+    words = [str(HERE / "guard.py"), "--seed", str(seed), *words, "--folder", str(folder)]
+    return Fit(f"{arm}, seed {seed}", words, folder, lambda place: _exists(place / READOUTS))
+
+
+def _exists(path: Path) -> Path | None:
+    return path if path.exists() else None
+
+
+def first_warning(rows: Sequence[Readout], patience: int) -> int | None:
+    """Return the number of epochs after which a guard with this patience warns, from the readouts of one run in order.
+
+    The thresholds are those that MeanCosine and VarianceRank declare.
+    """
+    within = [0] * 4
+    for row in rows:
+        passed = (row.cosine_h >= 0.995, row.cosine_z >= 0.995, row.participation_h < 1.5, row.participation_z < 1.5)
+        within = [count + 1 if now else 0 for count, now in zip(within, passed, strict=True)]
+        if max(within) >= patience:
+            return row.epoch + 1
+    return None
+
+
+def _lines(rows: Sequence[Readout]) -> Iterator[list[str]]:
+    for arm in dict.fromkeys(row.arm for row in rows):
+        runs = [[row for row in rows if (row.arm, row.seed) == (arm, seed)] for seed in sorted({r.seed for r in rows})]
+        ends = [run[-1] for run in runs]
+        found = {patience: [first_warning(run, patience) for run in runs] for patience in PATIENCES}
+        when = [epoch for epoch in found[3] if epoch is not None]
+        yield [
+            arm,
+            *(f"{sum(epoch is not None for epoch in found[patience])} of {len(runs)}" for patience in PATIENCES),
+            f"{median(when):g}" if when else "",
+            *(over_seeds([getattr(end, name) for end in ends], ".3f") for name in Readout._fields[3:5]),
+            *(over_seeds([getattr(end, name) for end in ends], ".2f") for name in Readout._fields[5:7]),
+            *(over_seeds([getattr(end, name) for end in ends], ".2f") for name in Readout._fields[8:]),
+        ]
+
+
+def guard(options: argparse.Namespace) -> None:
+    """Train the arms of guard.py with each seed, and print how often, and when, the guard warned."""
+    files = grid(options, {"guard": []}, _fit)["guard"]
+    rows = [row for seed in sorted(files) for row in read(files[seed], Readout)]
+    print(write(rows, options.output / "guard.csv", ".4g"))
+    header = ["arm", *(f"warned, patience {patience}" for patience in PATIENCES), f"epoch of {EPOCHS} (patience 3)"]
+    header += ["cosine h", "cosine z", "participation h", "participation z", "accuracy h", "accuracy z"]
+    print(markdown(header, _lines(rows)))
+
+
+def _trained(options: argparse.Namespace, arm: str, words: list[str], seed: int) -> Fit:
+    folder = options.output / "study" / arm / f"seed{seed}"
+    configs = [HERE.parent / "simclr" / "laptop.yaml", *STUDIED[arm].configs, HERE / "study.yaml"]
+    # All runs have one test set, and none has trained on it.
+    words = command(options, folder, configs=configs, added=words, seed=seed, data_seed=0)
+    return Fit(f"{arm}, seed {seed}", words, folder, finished)
+
+
+def study(options: argparse.Namespace) -> None:
+    """Train the arms, pass the test digits through all, and measure how far each score agrees with their accuracy."""
+    runs = grid(options, {arm: list(of.words) for arm, of in STUDIED.items()}, _trained)
+    named = [f"{arm}, seed {seed}={folder}" for arm, seed, folder in each(runs)]
+    added = ["--output", str(options.output / "diagnoses"), "--progress", "false"]
+    subprocess.run([sys.executable, "-m", "lightning_ssl_geometry", "choose", *named, *added], check=True)
+
+
+if __name__ == "__main__":
+    given = parser(__doc__, "runs/choosing", what=["study", "guard"]).parse_intermixed_args()
+    {"study": study, "guard": guard}[given.what](given)
