@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from readouts import EPOCHS, READOUTS, Readout
+from readouts import EPOCHS, READOUTS, Readout, first_warning
 from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, read, write
 from study import ARMS as STUDIED
 
@@ -28,20 +28,6 @@ def _fit(options: argparse.Namespace, arm: str, words: list[str], seed: int) -> 
 
 def _exists(path: Path) -> Path | None:
     return path if path.exists() else None
-
-
-def first_warning(rows: Sequence[Readout], patience: int) -> int | None:
-    """Return the number of epochs after which a guard with this patience warns, from the readouts of one run in order.
-
-    The thresholds are those that MeanCosine and VarianceRank declare.
-    """
-    within = [0] * 4
-    for row in rows:
-        passed = (row.cosine_h >= 0.995, row.cosine_z >= 0.995, row.participation_h < 1.5, row.participation_z < 1.5)
-        within = [count + 1 if now else 0 for count, now in zip(within, passed, strict=True)]
-        if max(within) >= patience:
-            return row.epoch + 1
-    return None
 
 
 def _lines(rows: Sequence[Readout]) -> Iterator[list[str]]:
