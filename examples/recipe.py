@@ -47,7 +47,16 @@ class Fit(NamedTuple):
 def finished(folder: Path) -> Path | None:
     """Find a finished run in a folder, by the `run.json` that RunReport wrote."""
     records = sorted(folder.glob("version_*/run.json"))
-    return next((file.parent for file in records if json.loads(file.read_text())["status"] == "finished"), None)
+    return next((file.parent for file in records if _json(file).get("status") == "finished"), None)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """What a file holds; nothing if it is damaged, as after a kill while it was written."""
+    try:
+        held = json.loads(file.read_text())
+    except ValueError:
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 def parser(description: str | None, output: str, *, what: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -56,7 +65,7 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
     if what:
         made.add_argument("what", choices=what)
     made.add_argument("--root", type=Path, help="folder of the data")
-    made.add_argument("--output", type=_folder, default=Path(output).resolve())
+    made.add_argument("--output", type=output_folder, default=Path(output).resolve())
     add_seeds_and_jobs(made, [0, 1, 2], jobs=1)
     made.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
     return made
@@ -64,7 +73,7 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
 
 def add_seeds_and_jobs(made: argparse.ArgumentParser, seeds: list[int], *, jobs: int) -> None:
     """Add `--seeds`, different numbers, and `--jobs`, with these defaults."""
-    made.add_argument("--seeds", type=at_least(0), nargs="+", default=seeds, action=_Different)
+    made.add_argument("--seeds", type=at_least(0), nargs="+", default=seeds, action=Different)
     made.add_argument("--jobs", type=at_least(1), default=jobs, help="runs at a time")
 
 
@@ -72,21 +81,24 @@ def at_least(least: int) -> Callable[[str], int]:
     """Make the type of an argument that is an integer of at least this."""
 
     def read(text: str) -> int:
-        if not text.lstrip("-").isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"Expected an integer >= {least}, but got {text!r}.")
-        return int(text)
+        try:
+            if (number := int(text)) >= least:
+                return number
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"Expected an integer >= {least}, but got {text!r}.")
 
     return read
 
 
-def _folder(text: str) -> Path:
+def output_folder(text: str) -> Path:
     path = Path(text).resolve()
     if path.exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"Expected a folder, or the name of a new one, but {text!r} is a file.")
     return path
 
 
-class _Different(argparse.Action):
+class Different(argparse.Action):
     """Refuses a value that is given twice: it would count twice in a mean, and lower the deviation."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
@@ -142,11 +154,13 @@ def _interrupted(folder: Path, words: list[str]) -> bool:
 def _said(words: Sequence[str]) -> str:
     """The words of a command line, the contents of its YAML files in place of their paths, without where it writes."""
     own = [word for word in words if word not in RESUMED]
-    files = [place + 1 for place, word in enumerate(own[:-1]) if word == "--config"]
+    own = [part for word in own for part in (word.split("=", 1) if word.startswith(("--config=", "-c=")) else [word])]
+    files = [place + 1 for place, word in enumerate(own[:-1]) if word in ("--config", "-c")]
     digests = [hashlib.sha256(Path(own[place]).read_bytes()).hexdigest() for place in files]
     scripts = [place for place, word in enumerate(own[:1]) if word.endswith(".py")]
     named = [Path(word).name if place in files + scripts else word for place, word in enumerate(own)]
-    writes = [place for place, word in enumerate(named) if word.startswith("--trainer.logger.init_args.")]
+    places = ("--trainer.logger.init_args.", "--folder", "--encoder")  # another folder is no other run
+    writes = [place for place, word in enumerate(named) if word.startswith(places)]
     kept = [word for place, word in enumerate(named) if place not in writes and place - 1 not in writes]
     return json.dumps({"words": kept, "configs": digests})
 
@@ -156,9 +170,9 @@ def _check(fit: Fit) -> None:
     kept = fit.folder / COMMAND
     if not kept.exists() or kept.read_text() == (said := _said(fit.words)):
         return
-    before, now = (json.loads(text) for text in (kept.read_text(), said))
-    found = [word for word in before["words"] if word not in now["words"]]
-    wanted = [word for word in now["words"] if word not in before["words"]]
+    before, now = _json(kept).get("words", []), json.loads(said)["words"]
+    found = [word for word in before if word not in now]
+    wanted = [word for word in now if word not in before]
     what = f"{found} for {wanted}" if found or wanted else "other contents of the YAML files"
     sys.exit(f"{fit.name}: {fit.folder} has a finished run with {what}. Give another --output, or delete that folder.")
 
@@ -185,14 +199,14 @@ def _run(fit: Fit, jobs: int, waits: bool) -> bool:
         _check(fit)
         return True
     fit.folder.mkdir(parents=True, exist_ok=True)
-    with _alone(fit.folder, waits) as lock:
+    with alone(fit.folder, waits) as lock:
         if lock is not None and not fit.done(fit.folder):
             _run_here(fit, jobs, lock)
         return lock is not None
 
 
 @contextmanager
-def _alone(folder: Path, waits: bool) -> Iterator[int | None]:
+def alone(folder: Path, waits: bool) -> Iterator[int | None]:
     """Lock a folder, and yield the lock's file descriptor, or None if another process has locked it.
 
     A process that inherits the descriptor holds the lock, too: a fit that outlives its recipe is not run twice.

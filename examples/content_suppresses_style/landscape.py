@@ -22,7 +22,7 @@ from lightning_ssl_geometry.functional import counter_hash, info_nce
 from lightning_ssl_geometry.plots import RAMP, Caption, Curve, curves
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
-from recipe import markdown, over_seeds, save, write  # noqa: E402
+from recipe import Different, at_least, markdown, output_folder, over_seeds, save, write  # noqa: E402
 
 DIM, CONTENT = 10, 2
 CONTENT_SCALES = {"box": (1.0, 5.0, 10.0, 20.0, 50.0, 100.0), "sphere": (1.0,)}  # the sphere has the ratio alone
@@ -109,9 +109,9 @@ def best_rows(rows: list[Row]) -> list[list[str]]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--output", type=Path, default=Path("runs/content_suppresses_style/landscape"))
-    arguments.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    arguments.add_argument("--rows", type=int, default=4096, help="pairs of latents")
+    arguments.add_argument("--output", type=output_folder, default=Path("runs/content_suppresses_style/landscape"))
+    arguments.add_argument("--seeds", type=at_least(0), nargs="+", default=[0, 1, 2], action=Different)
+    arguments.add_argument("--rows", type=at_least(2), default=4096, help="pairs of latents")
     options = arguments.parse_args()
     rows = [row for space in CONTENT_SCALES for seed in options.seeds for row in measured(space, seed, options.rows)]
     print(write(rows, options.output / "landscape.csv", ".5g"))

@@ -7,6 +7,7 @@ digit's cell: 9 of them at the laptop's size.
 import argparse
 import hashlib
 import json
+import sys
 import warnings
 from itertools import islice
 from pathlib import Path
@@ -23,6 +24,9 @@ from lightning_ssl_geometry.losses.policy_gradient import Channel
 from lightning_ssl_geometry.methods import CRLTACModule
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from recipe import alone  # noqa: E402
+
 BETA, RATE = 5.0, 1e-3  # of the encoder's training
 SMOKE_CONVOLUTIONS = ("size=6", "stride=2", "reduction=2")
 # Size -> policy network -> what the command line adds.
@@ -125,10 +129,15 @@ def train_encoder(model: CRLTACModule, data: ShiftedMNISTDataModule, epochs: int
             scheduler.step()
 
 
+def digest(options: argparse.Namespace) -> str:
+    """The contents of the YAML files that make the encoder and the policies."""
+    files = [HERE / f"{options.size}.yaml", HERE / "as_printed.yaml"]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
 def _said(options: argparse.Namespace, seed: int) -> str:
-    digest = hashlib.sha256((HERE / f"{options.size}.yaml").read_bytes()).hexdigest()
     named = {"seed": seed, "epochs": options.encoder_epochs, "root": str(options.root), "more": options.more}
-    return json.dumps(named | {"config": digest})
+    return json.dumps(named | {"config": digest(options)})
 
 
 def encoder(
@@ -140,16 +149,17 @@ def encoder(
     """
     model, data = parts(options, seed, network)
     path, said = folder / f"encoder_seed{seed}.pt", _said(options, seed)
-    known = path.with_suffix(".json")
-    if not path.exists() or not known.exists() or known.read_text() != said:
-        train_encoder(model, data, options.encoder_epochs)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        begun = path.with_suffix(".begun")  # whole, or not there: this command may be stopped at any time
-        torch.save({name: getattr(model, name).state_dict() for name in ("backbone", "projector")}, begun)
-        begun.replace(path)
-        known.write_text(said)
-    for name, state in torch.load(path).items():
-        getattr(model, name).load_state_dict(state)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone(path.parent, waits=True):  # of two commands with one folder, one trains
+        kept = torch.load(path) if path.exists() else {}
+        if kept.get("said") != said:
+            train_encoder(model, data, options.encoder_epochs)
+            kept = {name: getattr(model, name).state_dict() for name in ("backbone", "projector")} | {"said": said}
+            begun = path.with_suffix(".begun")  # whole, or not there: this command may be stopped at any time
+            torch.save(kept, begun)
+            begun.replace(path)
+    for name in ("backbone", "projector"):
+        getattr(model, name).load_state_dict(kept[name])
     return model, data
 
 

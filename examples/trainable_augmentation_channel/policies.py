@@ -27,7 +27,7 @@ from lightning_ssl_geometry.methods import CRLTACModule
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-from frozen import NETWORKS, Images, channel, embedded, encoder, parts  # noqa: E402
+from frozen import NETWORKS, Images, channel, digest, embedded, encoder, parts  # noqa: E402
 from recipe import Fit, each, grid, markdown, over_seeds, read, write  # noqa: E402
 
 # Name -> estimators, one after the other, each for all epochs.
@@ -146,6 +146,7 @@ def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> F
     words += ["--size", options.size, "--encoder", str(options.output / options.size / "frozen")]
     words += [f"--{name}={getattr(options, name)}" for name in NUMBERS]
     root = ["--root", str(options.root)] if options.root else []
+    words += ["--digest", digest(options)]  # of the YAML files, whose settings are not among these words
     return Fit(f"{arm}, seed {seed}", [*words, *root, "--", *options.more], folder, finished)
 
 
@@ -180,7 +181,7 @@ if __name__ == "__main__":
         arguments.add_argument(f"--{name}", type=Path)
     for name in ("seed", *NUMBERS):
         arguments.add_argument(f"--{name}", type=int)
-    for name in ("size", "network", "estimator"):
+    for name in ("size", "network", "estimator", "digest"):
         arguments.add_argument(f"--{name}")
     arguments.add_argument("--beta", type=float)
     arguments.add_argument("more", nargs="*")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.monitor import GeometryMonitor
-from lightning_ssl_geometry.checks import integer, one_of
+from lightning_ssl_geometry.checks import integer, one_of, switch
 from lightning_ssl_geometry.diagnostics import ClassMeanCosine, MeanCosine, VarianceRank
 from lightning_ssl_geometry.expressions import holds, value_of
 from lightning_ssl_geometry.manifest import Declared
@@ -70,6 +70,8 @@ class CollapseGuard(GeometryMonitor):
         **places: Unpack[HostSettings],
     ) -> None:
         one_of(get_args(Action), action=action)
+        one_of(("val", "train", "probe"), stage=stage)
+        switch(per_class=per_class)
         integer(1, patience=patience)
         kinds = {"mean_cosine": MeanCosine, "variance_rank": VarianceRank}
         kinds |= {"class_mean_cosine": ClassMeanCosine} if per_class else {}

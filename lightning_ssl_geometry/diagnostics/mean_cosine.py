@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities import dim_zero_cat
 
+from lightning_ssl_geometry.checks import class_numbers
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import by_sample, merged_by_class
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
@@ -144,6 +145,7 @@ class ClassMeanCosine(Diagnostic):
         if label.shape != rows.shape[:1]:
             shapes = f"{tuple(h.shape)}, {tuple(label.shape)}"
             raise ValueError(f"Expected `h` of shape (V, N, D) or (N, D) and `label` of shape (N,), but got {shapes}.")
+        class_numbers("label", label)
         unit = unit_directions(rows).mean(1)
         sums = label.long().to(unit.device), torch.ones_like(unit[:, 0]), unit, unit.square().sum(1)
         held = self.classes, self.count, self.total, self.square

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from lightning_ssl_geometry.checks import switch
 from lightning_ssl_geometry.diagnostics.accumulate import Moments
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.variance_rank import singular_values_variance_ranks
@@ -85,6 +86,7 @@ class VarianceRank(Moments):
     }
 
     def __init__(self, center: bool = True) -> None:
+        switch(center=center)
         super().__init__(center)
 
     def compute(self) -> dict[str, Tensor]:

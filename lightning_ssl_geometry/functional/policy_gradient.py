@@ -18,7 +18,7 @@ __all__ = ["exact_channel_loss", "score_function_loss"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, embeddings, inside, shaped
+from lightning_ssl_geometry.checks import embeddings, floating, inside, shaped, switch, whole
 from lightning_ssl_geometry.functional.augmentation_channel import log_sums
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 from lightning_ssl_geometry.precision import in_float64
@@ -64,13 +64,18 @@ def exact_channel_loss(
     """
     embeddings("N, K, P" if inverse is None else "U, P", z=z)
     shaped("N, K", log_policy=log_policy)
+    floating(log_policy=log_policy)
     n, k = log_policy.shape
+    if not log_policy.numel():
+        raise ValueError(f"Expected `log_policy` of shape (N, K), N >= 1 and K >= 1, but got {(n, k)}.")
     if inverse is None:
         shaped("N, K, P", {"N": n, "K": k}, z=z)
         z, inverse = z.flatten(0, 1), torch.arange(n * k, device=z.device).view(n, k)
     _rows_of(inverse, (n, k), len(z))
     inside("(0, inf)", beta=beta)
-    at_least(1, block_size=block_size)
+    inside("[0, inf)", eps=eps)
+    switch(jensen=jensen)
+    whole(1, block_size=block_size)
     with torch.autocast(z.device.type, enabled=False):
         x, _ = in_full_precision(z, z)
         x, _ = unit_rows(x, x, eps)
@@ -113,7 +118,9 @@ def score_function_loss(z: Tensor, log_probability: Tensor, beta: float = 0.5, *
     if len(z) < 2 or z.shape[1] < 3:
         raise ValueError(f"Expected `z` of shape (N, m, P), N >= 2 and m >= 3, but got {tuple(z.shape)}.")
     shaped("N, m", dict(zip("Nm", z.shape, strict=False)), log_probability=log_probability)
+    floating(log_probability=log_probability)
     inside("(0, inf)", beta=beta)
+    inside("[0, inf)", eps=eps)
     with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
         x, _ = in_full_precision(z.detach(), z.detach())
         x, _ = unit_rows(x, x, eps)
@@ -147,7 +154,8 @@ def _log(x: Tensor) -> Tensor:
 def _advantage(x: Tensor, beta: float) -> Tensor:
     """Return r minus its baseline for each draw, (N, m)."""
     n, m, _ = x.shape
-    kernel = (beta * (torch.einsum("ijp,klp->ijkl", x, x) - 1)).exp()  # e^{beta (cosine - 1)}, (N, m, N, m)
+    apart_by = torch.einsum("ijp,klp->ijkl", x, x) - 1  # cosine - 1, above 0 by rounding alone
+    kernel = (beta * apart_by.clamp_max(0)).exp()  # (N, m, N, m)
     kernel = kernel.clamp_min(1e-300)  # which nothing else underflows to, either
     image = torch.arange(n, device=x.device)
     own = kernel[image, :, image]  # (N, m, m)
@@ -157,12 +165,13 @@ def _advantage(x: Tensor, beta: float) -> Tensor:
     three = apart[:, :, None] & apart[:, None, :] & apart[None]  # j, k, l all different
     by_image = kernel.sum(3)  # (N, m, N)
     others = by_image.sum(2) / m  # (N, m)
-    density = (others + _mean(own, apart)) / n  # D(z_ij) e^{-beta}, without the pair of a draw with itself
+    itself = _mean(own, apart)  # (N, m)
+    density = (others + itself) / n  # D(z_ij) e^{-beta}, without the pair of a draw with itself
     # D without one further draw: of the same image, [i, j, k]: D(z_ik) without j, and of another, [k, l, i, j]
     within = (others[:, None] + _mean(own[:, None].expand(-1, m, -1, -1), three)) / n
     within = within.where(apart, 1)
-    rest = (by_image[..., None] - kernel) / (m - 1)  # mean over the draws of image i without j
-    across = density[..., None, None] + (rest - by_image[..., None] / m) / n
+    rest = _of_others(kernel, 3) / (m - 1)  # mean over the draws of image i without j
+    across = (itself[..., None, None] + _of_others(by_image, 2)[..., None] / m + rest) / n
     reward = (
         2 * _mean(cosines, apart)
         - density.log()
@@ -175,6 +184,15 @@ def _advantage(x: Tensor, beta: float) -> Tensor:
         - _mean(own.mT[:, None] / within[:, :, None, :], three) / n
     )
     return reward - _mean(inner, apart) + (rest / across).sum((0, 1)) / (m * n)
+
+
+def _of_others(values: Tensor, dim: int) -> Tensor:
+    """Sum over all other places along an axis. Nothing is subtracted, so a large value does not cancel the others."""
+    size = values.shape[dim]
+    none = torch.zeros_like(values.narrow(dim, 0, 1))
+    before = torch.cat([none, values.narrow(dim, 0, size - 1)], dim).cumsum(dim)
+    after = torch.cat([values.narrow(dim, 1, size - 1), none], dim).flip(dim).cumsum(dim).flip(dim)
+    return before + after
 
 
 def _mean(values: Tensor, chosen: Tensor) -> Tensor:

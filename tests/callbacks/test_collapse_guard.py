@@ -101,7 +101,8 @@ def test_the_count_goes_on_after_a_resume(tmp_path):
     [
         ({"action": "end"}, "Expected `action` to be one of .'stop', 'warn'., but got 'end'"),
         ({"patience": 0}, "Expected `patience` to be an integer >= 1, but got 0"),
-        ({"stage": "fit"}, "Expected `stages` to be one of"),
+        ({"stage": "test"}, "Expected `stage` to be one of"),
+        ({"per_class": "no"}, "Expected `per_class` to be True or False, but got 'no'"),
     ],
 )
 def test_wrong_arguments_are_refused(given, message):

@@ -195,6 +195,18 @@ def test_where_training_ends_only_draws_of_the_policy_point_along_the_gradient(e
         (lambda: exact_channel_loss(torch.ones(2, 3, 4), torch.ones(2, 3), beta=0.0), "`beta` > 0 and finite"),
         (lambda: score_function_loss(torch.ones(2, 2, 4), torch.ones(2, 2)), r"N >= 2 and m >= 3, but got \(2, 2, 4\)"),
         (lambda: score_function_loss(torch.ones(2, 3, 4), torch.ones(2, 4)), r"`log_probability` of shape \(N, m\)"),
+        (lambda: exact_channel_loss(torch.ones(2, 3, 4), torch.ones(2, 3), eps=math.nan), "`eps` >= 0 and finite"),
+        (
+            lambda: exact_channel_loss(torch.ones(2, 3, 4), torch.ones(2, 3), jensen="no"),
+            "`jensen` to be True or False",
+        ),
+        (lambda: exact_channel_loss(torch.ones(0, 3, 4), torch.ones(0, 3)), r"N >= 1 and K >= 1, but got \(0, 3\)"),
+        (
+            lambda: exact_channel_loss(torch.ones(2, 3, 4), torch.ones(2, 3), block_size=1.5),
+            "`block_size` to be an int",
+        ),
+        (lambda: exact_channel_loss(torch.ones(2, 3, 4), torch.ones(2, 3).long()), "`log_policy`"),
+        (lambda: score_function_loss(torch.ones(2, 3, 4), torch.ones(2, 3).long()), "`log_probability`"),
         (lambda: score_function_loss(torch.ones(2, 3, 4), torch.ones(2, 3), -1.0), "`beta` > 0 and finite"),
     ],
 )
@@ -235,7 +247,7 @@ def slow_advantage(z, beta):
     return advantage
 
 
-@pytest.mark.parametrize(("n", "m", "beta"), [(3, 4, 2.0), (2, 3, 0.5), (4, 5, 5.0)])
+@pytest.mark.parametrize(("n", "m", "beta"), [(3, 4, 2.0), (2, 3, 0.5), (4, 5, 5.0), (4, 3, 50.0), (3, 4, 100.0)])
 def test_the_score_functions_weights_are_rewards_minus_a_baseline_of_the_other_draws(n, m, beta):
     generator = torch.Generator().manual_seed(0)
     z = normalize(torch.randn(n, m, 3, dtype=torch.float64, generator=generator), dim=2)
