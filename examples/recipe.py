@@ -155,7 +155,7 @@ def _said(words: Sequence[str]) -> str:
     """The words of a command line, the contents of its YAML files in place of their paths, without where it writes."""
     own = [word for word in words if word not in RESUMED]
     own = [part for word in own for part in (word.split("=", 1) if word.startswith(("--config=", "-c=")) else [word])]
-    files = [place + 1 for place, word in enumerate(own[:-1]) if word in ("--config", "-c")]
+    files = [place + 1 for place, word in enumerate(own[:-1]) if word == "--config" or (word == "-c" and place)]
     digests = [hashlib.sha256(Path(own[place]).read_bytes()).hexdigest() for place in files]
     scripts = [place for place, word in enumerate(own[:1]) if word.endswith(".py")]
     named = [Path(word).name if place in files + scripts else word for place, word in enumerate(own)]
