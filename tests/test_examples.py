@@ -520,3 +520,29 @@ def test_a_fit_that_outlives_its_recipe_keeps_its_folder(tmp_path):
         os.killpg(process.pid, signal.SIGKILL)
         with module._alone(tmp_path, True) as lock:
             assert lock is not None
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"status": "failed"}'])
+def test_a_damaged_record_is_no_finished_run(tmp_path, content):
+    script("tabular")
+    from recipe import finished
+
+    (tmp_path / "version_0").mkdir()
+    (tmp_path / "version_0" / "run.json").write_text(content)
+    assert finished(tmp_path) is None
+    (tmp_path / "version_1").mkdir()
+    (tmp_path / "version_1" / "run.json").write_text('{"status": "finished"}')
+    assert finished(tmp_path) == tmp_path / "version_1"
+
+
+def test_every_way_to_name_a_yaml_file_is_noticed(tmp_path):
+    script("tabular")
+    from recipe import _said
+
+    config = tmp_path / "one.yaml"
+    for words in (["--config", str(config)], [f"--config={config}"], ["fit", "-c", str(config)]):
+        config.write_text("a: 1")
+        before = _said(words)
+        config.write_text("a: 2")
+        assert _said(words) != before
+    assert _said(["fit", "--folder", "/a"]) == _said(["fit", "--folder", "/b"])
