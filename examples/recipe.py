@@ -159,8 +159,11 @@ def _said(words: Sequence[str]) -> str:
     digests = [hashlib.sha256(Path(own[place]).read_bytes()).hexdigest() for place in files]
     scripts = [place for place, word in enumerate(own[:1]) if word.endswith(".py")]
     named = [Path(word).name if place in files + scripts else word for place, word in enumerate(own)]
-    places = ("--trainer.logger.init_args.", "--folder", "--encoder")  # another folder is no other run
-    writes = [place for place, word in enumerate(named) if word.startswith(places)]
+    writes = [  # another folder is no other run
+        place
+        for place, word in enumerate(named)
+        if word.startswith("--trainer.logger.init_args.") or word in ("--folder", "--encoder")
+    ]
     kept = [word for place, word in enumerate(named) if place not in writes and place - 1 not in writes]
     return json.dumps({"words": kept, "configs": digests})
 

@@ -546,3 +546,5 @@ def test_every_way_to_name_a_yaml_file_is_noticed(tmp_path):
         config.write_text("a: 2")
         assert _said(words) != before
     assert _said(["fit", "--folder", "/a"]) == _said(["fit", "--folder", "/b"])
+    assert _said(["fit", "--encoder_epochs=1", "--epochs=2"]) != _said(["fit", "--encoder_epochs=3", "--epochs=2"])
+    assert _said(["fit", "--encoder_epochs=1", "--epochs=2"]) != _said(["fit", "--encoder_epochs=1", "--epochs=4"])
