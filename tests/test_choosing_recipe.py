@@ -5,28 +5,22 @@ import math
 import pytest
 from recipes import beside
 
-pytestmark = pytest.mark.filterwarnings("ignore:geometry.val.collapse.rows_seen.csv")
+pytestmark = pytest.mark.filterwarnings("ignore:geometry.val.patience_.*rows_seen.csv")
 
 
-def readouts(recipe, cosine_z, participation_z):
-    sizes = enumerate(zip(cosine_z, participation_z, strict=True))
-    return [recipe.Readout("arm", 0, epoch, 0.5, c, 8.0, p, 0, math.nan, math.nan) for epoch, (c, p) in sizes]
+def test_the_table_of_the_guard():
+    recipe = beside("choosing", "reproduce")
+    nan = math.nan
 
+    def run(seed, warned):
+        for epoch in range(recipe.EPOCHS):
+            end = (0.5 + seed, 0.25) if epoch == recipe.EPOCHS - 1 else (nan, nan)
+            yield recipe.Readout("arm", seed, epoch, 0.5, 0.9, 8.0, 2.0, *(int(epoch >= at) for at in warned), *end)
 
-@pytest.mark.parametrize(
-    ("cosine", "participation", "patience", "expected"),
-    [
-        ([0.5, 0.996, 0.996, 0.996], [8.0] * 4, 3, 4),
-        ([0.5, 0.996, 0.5, 0.996], [8.0] * 4, 1, 2),
-        ([0.5, 0.996, 0.5, 0.996], [8.0] * 4, 2, None),  # not in a row
-        ([0.996, 0.5, 0.5, 0.5], [8.0, 1.4, 8.0, 8.0], 2, None),  # each threshold counts for itself
-        ([0.5] * 4, [8.0, 1.4, 1.4, 1.6], 2, 3),
-        ([math.nan] * 4, [math.nan] * 4, 1, None),
-    ],
-)
-def test_when_a_guard_warns(cosine, participation, patience, expected):
-    recipe = beside("choosing", "readouts")
-    assert recipe.first_warning(readouts(recipe, cosine, participation), patience) == expected
+    rows = [*run(0, (1, 4, 99)), *run(1, (99, 99, 99))]
+    (line,) = recipe._lines(rows)
+    assert line[:5] == ["arm", "1 of 2", "1 of 2", "0 of 2", "5"]  # index 4 is the fifth epoch
+    assert line[-2:] == [recipe.over_seeds([0.5, 1.5], ".2f"), recipe.over_seeds([0.25, 0.25], ".2f")]
 
 
 def test_an_arm_of_the_guard_has_a_readout_per_epoch(monkeypatch):
@@ -37,4 +31,5 @@ def test_an_arm_of_the_guard_has_a_readout_per_epoch(monkeypatch):
     assert math.isnan(rows[0].accuracy_h)
     assert 0 <= rows[1].accuracy_h <= 1
     assert 1 <= rows[1].participation_z <= 32
-    assert not rows[1].found
+    assert rows[1].warned_1 in (0, 1)
+    assert not rows[1].warned_3  # too few readouts

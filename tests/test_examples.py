@@ -515,10 +515,10 @@ def test_a_fit_that_outlives_its_recipe_keeps_its_folder(tmp_path):
         time.sleep(0.5)
         process.kill()
         process.wait()
-        with module._alone(tmp_path, False) as lock:
+        with module.alone(tmp_path, False) as lock:
             assert lock is None
         os.killpg(process.pid, signal.SIGKILL)
-        with module._alone(tmp_path, True) as lock:
+        with module.alone(tmp_path, True) as lock:
             assert lock is not None
 
 

@@ -1,14 +1,14 @@
 """How often CollapseGuard is right: small fits of digits that collapse and that do not, one line per epoch.
 
-`reproduce.py guard` calls it for each seed. Each arm is trained for 20 epochs with a guard that only warns. The table
-has what the guard read after each epoch, and at the end how well a linear classifier reads the digit of test images
+`reproduce.py guard` calls it for each seed. Each arm is trained for 20 epochs with guards that only warn. The table
+has what the guards read after each epoch, and at the end how well a linear classifier reads the digit of test images
 from h and z. An untrained network, with calibrated batch norm, has a line, too.
 """
 
 import argparse
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from lightning_ssl_geometry.methods import BYOLModule, SimCLRModule, VICRegModul
 from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from readouts import EPOCHS, READOUTS, Readout
+from readouts import EPOCHS, PATIENCES, READOUTS, Readout
 from recipe import write
 
 VALUES = (
@@ -80,15 +80,15 @@ ARMS: dict[str, Callable[[], L.LightningModule]] = {
 
 
 class Reader(L.Callback):
-    """Keeps the guard's values of each epoch."""
+    """Keeps what the guards read and found in each epoch."""
 
-    def __init__(self, guard: CollapseGuard) -> None:
-        self.guard, self.rows = guard, list[tuple[list[float], int]]()
+    def __init__(self, guards: Sequence[CollapseGuard]) -> None:
+        self.guards, self.rows = guards, list[tuple[float | int, ...]]()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Read the values that were logged in this epoch's validation."""
-        names = [f"val/{self.guard.name}/{value}" for value in VALUES]
-        self.rows.append(([trainer.callback_metrics[name].item() for name in names], int(bool(self.guard.found))))
+        values = [trainer.callback_metrics[f"val/{self.guards[0].name}/{value}"].item() for value in VALUES]
+        self.rows.append((*values, *(int(bool(guard.found)) for guard in self.guards)))
 
 
 def accuracy(rows: Tensor, label: Tensor) -> float:
@@ -119,14 +119,15 @@ def untrained(seed: int) -> Readout:
     for _ in range(5):
         for batch in data.train_dataloader():
             model.embed(data.on_after_batch_transfer(batch, 0)["views"])
-    return Readout("untrained", seed, 0, *(float("nan"),) * 4, 0, *accuracies(model, data))
+    return Readout("untrained", seed, 0, *(float("nan"),) * 4, 0, 0, 0, *accuracies(model, data))
 
 
 def train(arm: str, seed: int) -> list[Readout]:
     """Train an arm, and return a line for each epoch."""
     L.seed_everything(seed, verbose=False)
-    model, guard = ARMS[arm](), CollapseGuard("warn")
-    reader, data = Reader(guard), DigitsDataModule(batch_size=128, seed=seed)
+    model, data = ARMS[arm](), DigitsDataModule(batch_size=128, seed=seed)
+    guards = [CollapseGuard("warn", patience, name=f"patience_{patience}") for patience in PATIENCES]
+    reader = Reader(guards)
     trainer = L.Trainer(
         max_epochs=EPOCHS,
         accelerator="cpu",
@@ -135,12 +136,12 @@ def train(arm: str, seed: int) -> list[Readout]:
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        callbacks=[guard, reader],
+        callbacks=[*guards, reader],
     )
     trainer.fit(model, datamodule=data)
     ends = [(float("nan"),) * 2] * (EPOCHS - 1) + [accuracies(model, data)]
     pairs = zip(reader.rows, ends, strict=True)
-    return [Readout(arm, seed, epoch, *values, found, *end) for epoch, ((values, found), end) in enumerate(pairs)]
+    return [Readout(arm, seed, epoch, *read, *end) for epoch, (read, end) in enumerate(pairs)]
 
 
 def main() -> None:

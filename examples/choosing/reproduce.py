@@ -12,12 +12,11 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from readouts import EPOCHS, READOUTS, Readout, first_warning
+from readouts import EPOCHS, PATIENCES, READOUTS, Readout
 from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, read, write
 from study import ARMS as STUDIED
 
 HERE = Path(__file__).resolve().parent
-PATIENCES = (1, 3, 5)
 
 
 def _fit(options: argparse.Namespace, arm: str, words: list[str], seed: int) -> Fit:
@@ -34,15 +33,18 @@ def _lines(rows: Sequence[Readout]) -> Iterator[list[str]]:
     for arm in dict.fromkeys(row.arm for row in rows):
         runs = [[row for row in rows if (row.arm, row.seed) == (arm, seed)] for seed in sorted({r.seed for r in rows})]
         ends = [run[-1] for run in runs]
-        found = {patience: [first_warning(run, patience) for run in runs] for patience in PATIENCES}
-        when = [epoch for epoch in found[3] if epoch is not None]
+        # Epochs of each run in which the guard of each patience had warned.
+        warned = {
+            patience: [sum(getattr(row, f"warned_{patience}") for row in run) for run in runs] for patience in PATIENCES
+        }
+        when = [EPOCHS - epochs + 1 for epochs in warned[3] if epochs]
         yield [
             arm,
-            *(f"{sum(epoch is not None for epoch in found[patience])} of {len(runs)}" for patience in PATIENCES),
+            *(f"{sum(map(bool, warned[patience]))} of {len(runs)}" for patience in PATIENCES),
             f"{median(when):g}" if when else "",
             *(over_seeds([getattr(end, name) for end in ends], ".3f") for name in Readout._fields[3:5]),
             *(over_seeds([getattr(end, name) for end in ends], ".2f") for name in Readout._fields[5:7]),
-            *(over_seeds([getattr(end, name) for end in ends], ".2f") for name in Readout._fields[8:]),
+            *(over_seeds([getattr(end, name) for end in ends], ".2f") for name in ("accuracy_h", "accuracy_z")),
         ]
 
 
