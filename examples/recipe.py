@@ -281,7 +281,7 @@ def each(runs: Mapping[str, Mapping[int, Any]]) -> Iterator[tuple[str, int, Any]
 def write(rows: Sequence[NamedTuple], path: Path, digits: str = ".6g", nan: str = "nan") -> Path:
     """Write rows of one kind to a CSV, floats with these digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    begun = path.with_name(f"{path.name}.begun")  # whole, or not there: the command may be stopped at any time
+    begun = path.with_name(f"{path.name}.{os.getpid()}")  # whole, or not there: the command may be stopped at any time
     with begun.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(rows[0]._fields)

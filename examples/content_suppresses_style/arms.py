@@ -13,6 +13,8 @@ NORMALIZED = [f"{LOSS}normalize=true", f"{LOSS}similarity=dot"]
 UNNORMALIZED = [f"{LOSS}normalize=false", f"{LOSS}similarity=distance"]
 WITHOUT_ITSELF = [f"{LOSS}include_self=false"]
 STANDARDIZED = [f"{MODEL}standardize=true"]
+# The null of what an encoder loses: one that has not learned.
+UNTRAINED = [f"{MODEL}optimizer.init_args.lr=0.0", "--trainer.max_epochs=1", "--trainer.limit_train_batches=1"]
 # Standard deviations of the changes of content and style: the precisions 25 and 5 of AnInfoNCE, then to exact content.
 CHANGES = ((0.2, 0.447), (0.3, 0.3), (0.1, 0.3), (0.03, 0.3), (0.0, 0.3))
 RATIOS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.001)  # of the temperatures, tau_c / tau_s
@@ -26,11 +28,14 @@ def two_temperatures(dim: int, tau_c: float, tau_s: float) -> list[str]:
 
 
 def table1() -> Arms:
-    """Table 1: what is trained, on the box and on the sphere."""
+    """Table 1: what is trained, on the box and on the sphere, and the same encoders untrained."""
     yield "box", []
+    yield "box, untrained", UNTRAINED
     same = [f"{LOSS}temperature=1.0", f"{LOSS}form=CL_ICA", "--trainer.max_epochs=20"]  # as the box has it
     cosines = [f"{LOSS}normalize=true", f"{LOSS}similarity=dot"]
-    yield "sphere", [*same, *cosines, f"{DATA}concentration=0.05"]
+    words = [*same, *cosines, f"{DATA}concentration=0.05"]
+    yield "sphere", words
+    yield "sphere, untrained", [*words, *UNTRAINED]
 
 
 def linear() -> Arms:
@@ -53,6 +58,7 @@ def box() -> Arms:
     yield "one tau, without itself", WITHOUT_ITSELF
     yield "one tau, standardized", STANDARDIZED
     yield "tau_c < tau_s, standardized", [*STANDARDIZED, *two_temperatures(6, 0.1, 10.0)]
+    yield "untrained", UNTRAINED
 
 
 def sphere() -> Arms:
@@ -62,6 +68,7 @@ def sphere() -> Arms:
     yield "tau_c < tau_s", two_temperatures(6, 0.01, 0.1)
     yield "tau_c < tau_s, w/o norm", [*two_temperatures(6, 0.01, 1.0), *UNNORMALIZED]
     yield "one tau, w/o norm", [f"{LOSS}temperature=1.0", *UNNORMALIZED]
+    yield "untrained", UNTRAINED
 
 
 def crossed() -> Arms:
@@ -156,7 +163,7 @@ def settings(what: str, size: str) -> dict[str, list[str]]:
 def configs(what: str, size: str, arm: str) -> list[Path]:
     """The YAML files of an arm, in their order."""
     if what == "table1":
-        names = ["laptop", "table1", *(["sphere"] if arm == "sphere" else [])]
+        names = ["laptop", "table1", *(["sphere"] if arm.startswith("sphere") else [])]
     elif what == "table2":
         names = [{"laptop": "cifar10", "paper": "paper"}[size]]
     elif what == "direct_clr":

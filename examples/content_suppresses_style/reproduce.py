@@ -38,28 +38,33 @@ LINES: dict[str, dict[str, tuple[str, str, Dash]]] = {
         "d_c = 0": ("d_c = 0", "blue", "solid"),
         "d_c = 2": ("d_c = 2", "violet", "solid"),
         "d_c = 4": ("d_c = 4", "orange", "solid"),
-        "d_c = 4, without itself": ("4, without itself", "orange", "dotted"),
-        "tau_c < tau_s": ("4, tau_c < tau_s", "green", "dashed"),
-        "tau_c < tau_s, without itself": ("both", "green", "dotted"),
+        "d_c = 4, without itself": ("d_c = 4, dotted", "orange", "dotted"),
+        "tau_c < tau_s": ("tau_c < tau_s", "green", "solid"),
+        "tau_c < tau_s, without itself": ("the same, dotted", "green", "dotted"),
+        "tau_c > tau_s": ("tau_c > tau_s", "red", "solid"),
     },
     "box": {
         "d_c = 0": ("no content", "blue", "solid"),
         "one tau": ("one tau", "orange", "solid"),
+        "tau_c < tau_s": ("tau_c < tau_s", "violet", "solid"),
         "one tau, standardized": ("one, standardized", "red", "solid"),
         "tau_c < tau_s, standardized": ("two, standardized", "green", "solid"),
+        "untrained": ("untrained", "ink", "solid"),
     },
     "sphere": {
         "d_c = 0": ("no content", "blue", "solid"),
         "one tau": ("one tau", "orange", "solid"),
         "tau_c < tau_s": ("tau_c < tau_s", "green", "solid"),
         "one tau, w/o norm": ("one, not norm.", "violet", "solid"),
-        "tau_c < tau_s, w/o norm": ("two, not norm.", "red", "dashed"),
+        "tau_c < tau_s, w/o norm": ("two, not norm.", "red", "solid"),
+        "untrained": ("untrained", "ink", "solid"),
     },
     "table2": {
         "regular": ("regular", "blue", "solid"),
         "w/o norm": ("w/o norm", "orange", "solid"),
         "w/o norm + diff. tau": ("diff. tau", "green", "solid"),
         "w/o norm, tau = P": ("tau = P", "violet", "solid"),
+        "w/o norm + diff. tau, tau = P": ("diff., tau = P", "ink", "solid"),
         "w/o norm, dot, tau = P": ("dot, tau = P", "red", "solid"),
     },
 }
@@ -163,6 +168,8 @@ QUANTITIES = {
     | {f"mean absolute weight, {which}": f"val/output_weights_{which}" for which in ("used", "unused")},
 }
 LATENTS = {
+    "content in x": "val/latent_r2_content/0",
+    "style in x": "val/latent_r2_style/0",
     "content in h": "val/latent_r2_content_h",
     "content in z": "val/latent_r2_content_z",
     "style in h": "val/latent_r2_style_h",
@@ -211,7 +218,7 @@ def by_index(rows: list[Row], which: int):
         values = normalized(rows, arm)[which]
         lines.append(Curve(name, np.arange(1.0, len(values) + 1), values, color, dash=dash))
     title = f"Singular values of {('W', 'W g')[which]} over their largest"
-    caption = Caption(title=title, notes=("Means over seeds, d = 8. Both: without itself, and tau_c < tau_s.",))
+    caption = Caption(title=title, notes=("d = 8, means over seeds. Dotted: the anchor is not among its negatives.",))
     return curves(lines, xlabel="index", ylabel="normalised singular value", floor=0.0, caption=caption)
 
 
@@ -295,7 +302,9 @@ def by_arm(rows: list[Row]):
         )
         std = z.std(ddof=1) if len(z) > 1 else np.nan
         text, color = over_seeds(z, ".2f"), "orange" if space == "box" else "blue"
-        groups.setdefault(f"{space}, {contrast}", []).append(Dot(label, z.mean(), std, text, color, before=h.mean()))
+        groups.setdefault(f"{space}, {contrast}", []).append(
+            Dot(label.replace("two tau", "tau_c < tau_s"), z.mean(), std, text, color, before=h.mean())
+        )
     notes = (f"Rings: in h. {of_seeds(len({row.seed for row in rows}))}",)
     caption = Caption(title="Style in z", notes=notes)
     return dots(list(groups.items()), xlabel="adjusted R² of the style", caption=caption)
@@ -334,7 +343,7 @@ def main() -> None:
     runs = grid(options, settings(options.what, options.size), fit)
     rows = [row for arm, seed, path in each(runs) for row in read(path, arm, seed)]
     if options.what == "table1":
-        rows += [row for arm, seed, _ in each(runs) for row in inverse_rows(arm, seed)]
+        rows += [row for arm, seed, _ in each(runs) if arm in ("box", "sphere") for row in inverse_rows(arm, seed)]
     write(rows, output(options) / "results.csv", ".5g")
     print(table(options.what, rows))
     if options.what in ("linear", "sweep"):

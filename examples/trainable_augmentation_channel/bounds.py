@@ -32,7 +32,7 @@ QUANTITIES = {  # name -> what the table and the figure say, colour, dash
     "information": ("I(X; Z)", "ink", "solid"),
     "eq_2": ("Eq. 2", "violet", "solid"),
     "eq_2_jensen": ("Eq. 2, Jensen", "green", "solid"),
-    "eq_2_means": ("Eq. 2, Z its mean", "orange", "solid"),
+    "eq_2_means": ("Eq. 2, h(T) for Z", "orange", "solid"),
     "eq_17": ("Eq. 17", "red", "solid"),
     "views": ("I(V; V')", "ink", "dashed"),
     "eq_3": ("Eq. 3", "blue", "dashed"),
@@ -127,10 +127,12 @@ def figure(rows: list[Row], beta: float):
     for quantity, (name, color, dash) in QUANTITIES.items():
         found = values(rows, beta, quantity)
         spread = found.std(1, ddof=min(1, found.shape[1] - 1))
-        lines.append(Curve(name, np.log10(CONCENTRATIONS), found.mean(1), color, dash=dash, spread=spread))
+        lines.append(Curve(name, np.arange(len(CONCENTRATIONS)) * 1.0, found.mean(1), color, dash=dash, spread=spread))
     notes = (f"beta = {beta:g}, {IMAGES} images, {DRAWS} draws of T. Black: exact.",)
     caption = Caption(title="Losses and the information they estimate", notes=notes)
-    return curves(lines, xlabel="log10 kappa (left: strong augmentations)", ylabel="nats", floor=0.0, caption=caption)
+    names = tuple(f"{kappa:g}" for kappa in CONCENTRATIONS)
+    xlabel = "kappa (left: strong augmentations)"
+    return curves(lines, xlabel=xlabel, ylabel="nats", floor=0.0, names=names, caption=caption)
 
 
 def main(options: argparse.Namespace) -> None:

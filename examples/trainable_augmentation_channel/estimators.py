@@ -29,12 +29,8 @@ from recipe import markdown, save, write  # noqa: E402
 IMAGES, DRAWS, PREFERENCE = 32, 8, 3.0
 ENTROPIES = {"laptop": (5.2, 3.2, 2.3, 1.8, 0.6), "smoke": (4.4, 1.8)}  # nats
 BETAS = (5.0, 0.5)
-# Estimator from draws -> name and colour of its line.
-DRAWN = {
-    ScoreFunction: ("score function", "blue"),
-    AllPairs: ("uniform, all pairs", "orange"),
-    DistinctPairs: ("uniform, distinct", "red"),
-}
+# Estimator from draws -> colour of its line.
+DRAWN = {ScoreFunction: "blue", AllPairs: "orange", DistinctPairs: "red"}
 
 
 class Row(NamedTuple):
@@ -115,10 +111,10 @@ def figure(rows: list[Row], beta: float, size: int):
     """The cosine over the entropy, mean and deviation over seeds."""
     entropies = np.array(list(dict.fromkeys(row.entropy for row in rows)))[::-1]
     lines = []
-    for kind, (name, color) in DRAWN.items():
+    for kind, color in DRAWN.items():
         found = values(rows, beta, kind, "cosine")[::-1]
         spread = found.std(1, ddof=min(1, found.shape[1] - 1))
-        lines.append(Curve(name, entropies, found.mean(1), color, spread=spread, bounds=(-1.0, 1.0)))
+        lines.append(Curve(kind.__name__, entropies, found.mean(1), color, spread=spread, bounds=(-1.0, 1.0)))
     notes = (f"beta = {beta:g}, m = {DRAWS} of {size} crops; a uniform policy has {np.log(size):.2f} nats.",)
     caption = Caption(title="Cosine of expected and exact gradient of the policy", notes=notes)
     return curves(

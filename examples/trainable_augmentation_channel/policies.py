@@ -33,6 +33,7 @@ from recipe import Fit, each, grid, markdown, over_seeds, read, write  # noqa: E
 # Name -> estimators, one after the other, each for all epochs.
 ESTIMATORS = {kind.__name__: (kind,) for kind in (ExactInformation, ScoreFunction, AllPairs, DistinctPairs)}
 ESTIMATORS["AllPairs then ExactInformation"] = AllPairs, ExactInformation
+ESTIMATORS["untrained"] = ()
 ENTROPY_WEIGHTS = {5.0: 0.02, 0.5: 0.0025}  # beta -> lambda: twice the recipe's, and the paper's
 BATCH, RATE, JUDGED = 64, 1e-3, 256
 NUMBERS = ("encoder_epochs", "epochs", "images", "test_images")
@@ -104,14 +105,22 @@ def cell_from_z(fitted: Images, test: Images, log_weights: tuple[Tensor, Tensor]
     return probe.score(z[1], test.cell)
 
 
-def cell_of_run(options: argparse.Namespace, checkpoint: Path, seed: int) -> float:
-    """The accuracy of the digit's cell, read from Z of a run of the whole method with linear layers."""
+def by_cell(options: argparse.Namespace, run: Path, seed: int) -> dict[str, float]:
+    """What a run of the whole method with linear layers knows of the digit's cell.
+
+    "cell" is the accuracy of the cell, read from Z. "nonempty_mass_cell_<k>" is the mass on crops that are not empty,
+    of the test images with the digit in cell k.
+    """
+    checkpoint = max((run / "checkpoints").glob("last*.ckpt"), key=lambda file: file.stat().st_mtime)
     model, data = parts(options, seed, "linear layers")
     model.load_state_dict(torch.load(checkpoint, weights_only=True)["state_dict"])
     model.eval()
     fitted = embedded(model, data, data.unaugmented_dataloader("train"), options.images)
     test = embedded(model, data, data.test_dataloader(), options.test_images)
-    return cell_from_z(fitted, test, (log_policy(model, fitted), log_policy(model, test)))
+    log_weights = log_policy(model, fitted), log_policy(model, test)
+    mass = (log_weights[1].exp() * ~test.empty).sum(1)
+    masses = {f"nonempty_mass_cell_{k}": mass[test.cell == k].mean().item() for k in test.cell.unique().tolist()}
+    return {"cell": cell_from_z(fitted, test, log_weights)} | masses
 
 
 def one(options: argparse.Namespace) -> None:

@@ -51,6 +51,7 @@ ESTIMATORS = {
     "settle": ("DistinctPairs", "ScoreFunction", "AllPairs", "ExactInformation"),
     "long": ("DistinctPairs",),
 }
+UNTRAINED = [f"{MODEL}optimizer.init_args.lr=0.0", "--trainer.max_epochs=1", "--trainer.limit_train_batches=1"]
 VALIDATED = [
     "--trainer.callbacks+=lightning_ssl_geometry.callbacks.ChannelEvaluation",
     "--trainer.callbacks.split=val",
@@ -67,6 +68,8 @@ COLUMNS = {
     "ours (top 8)": ("ours", "top"),
     "SimCLR": ("SimCLR", "uniform"),
     "SimCLR (oracle)": ("SimCLR", "oracle"),
+    "untrained": ("untrained", "uniform"),
+    "untrained (oracle)": ("untrained", "oracle"),
 }
 
 
@@ -89,7 +92,10 @@ def settings(what: str) -> Iterator[tuple[str, list[str]]]:
     else:
         yield "ours", added
     if what in ("table1", "as_printed", "table2", "plane"):
-        yield "SimCLR", [*added, "--config", str(HERE / "simclr.yaml")]
+        simclr = [*added, "--config", str(HERE / "simclr.yaml")]
+        yield "SimCLR", simclr
+    if what in ("table1", "table2"):
+        yield "untrained", [*simclr, *UNTRAINED]
 
 
 def output(options: argparse.Namespace) -> Path:
@@ -161,7 +167,7 @@ def settings_table(what: str, rows: list[Row]) -> str:
 def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
     """The page of all runs, and the paper's figures."""
     print(write_comparison(runs, output(options) / "comparison.html"))
-    drawn = comparison_figures(runs)
+    drawn = comparison_figures({arm: folders for arm, folders in runs.items() if arm != "untrained"})
     for number, name in FIGURES.get(options.what, {}).items():
         print(save(drawn[name], output(options) / f"figure_{number}_{name}.png"))
 
@@ -186,8 +192,8 @@ def main() -> None:
     if options.what in ("settle", "long"):
         vars(options).update(NUMBERS[options.size])
         for arm, seed, path in each(runs):
-            cell = policies.cell_of_run(options, path / "checkpoints" / "last.ckpt", seed)
-            rows.append(Row(arm, seed, "cell", "learned", cell))
+            known = policies.by_cell(options, path, seed)
+            rows += [Row(arm, seed, name, "learned", value) for name, value in known.items()]
     write(rows, output(options) / "results.csv", ".4f")
     tried = options.what in (*LAMBDAS, "settle", "long")
     print(settings_table(options.what, rows) if tried else arms_table(rows))
