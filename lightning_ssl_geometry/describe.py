@@ -4,6 +4,7 @@ __all__ = ["described", "table"]
 
 import importlib
 import inspect
+import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from lightning_ssl_geometry.spelling import near, one_of_these
 
 _ROOMS = (diagnostics, methods, callbacks)
 _WIDTH, _MOST_NEAR = 100, 3
+_ROLE = re.compile(r":\w+:`~?\.?(?:\w+\.)*(\w+)`")  # of Sphinx, as in :class:`~package.room.Name`
+_ARGUMENTS = re.compile(r"^Args:\n((?:(?: .*)?\n?)+)", re.MULTILINE)
 _STAGES = ("train", "val", "test", "probe")
 
 
@@ -108,8 +111,11 @@ def _maps(quantities: object) -> bool:
 def _text(kind: type, quantities: Mapping[str, Quantity]) -> str:
     if quantities:
         return card(kind, _logged(kind))
-    first = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
-    return "\n".join([kind.__name__, *textwrap.wrap(first, _WIDTH), "", "It declares no results of its own."])
+    text = _ROLE.sub(r"`\1`", inspect.cleandoc(kind.__doc__ or ""))
+    lines = [kind.__name__, *textwrap.wrap(text.split("\n\n")[0], _WIDTH), "", "It declares no results of its own."]
+    if arguments := _ARGUMENTS.search(text):
+        lines += ["", "Its arguments:", arguments[1].rstrip()]
+    return "\n".join(lines)
 
 
 def _row(name: str, titles: Sequence[str], width: int) -> str:

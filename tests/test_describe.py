@@ -192,7 +192,10 @@ def test_a_card_says_log_names_percents_and_what_there_would_be_without_structur
     assert "logged as: <stage>/effective_rank_h, <stage>/effective_rank_z\n" in described(capsys, "EffectiveRank")
     assert "logged as: <stage>/<name of the diagnostic>, test/lidar\n" in described(capsys, "LiDAR")
     assert "without structure: Random projector: The share" in described(capsys, "UnexplainedVariance")
-    assert described(capsys, "InfoNCELoss").endswith("It declares no results of its own.\n")
+    shown = described(capsys, "CollapseGuard")
+    assert "It declares no results of its own.\n\nIts arguments:\n    action: " in shown
+    assert "see `GeometryMonitor`" in shown  # in plain words
+    assert "Raises" not in shown
 
 
 def test_the_table_has_everything_that_is_declared(capsys, monkeypatch, mine):

@@ -40,9 +40,8 @@ Every key of the file is an option, and an option replaces the value in the file
 `ssl-geometry {name} --help_all` lists all keys, which takes some seconds, and --print_config prints their values.
 `ssl-geometry {name} --model.help CLASS` lists the keys of a class. `ssl-geometry init` lists files to begin with.""",
     )
-    parser.add_argument(
-        "-c", "--config", metavar="FILE", help="YAML file with settings; a later file replaces an earlier"
-    )
+    replaces = "a value in a later file replaces an earlier one, and a list replaces the whole list"
+    parser.add_argument("-c", "--config", metavar="FILE", help=f"YAML file with settings; {replaces}")
     parser.add_argument("--model", metavar="CLASS", help="such as lightning_ssl_geometry.methods.SimCLRModule")
     parser.add_argument("--data", metavar="CLASS", help="such as lightning_ssl_geometry.data.DigitsDataModule")
     parser.add_argument("--trainer.KEY", metavar="VALUE", help="an argument of Lightning's Trainer, such as max_epochs")
