@@ -77,7 +77,7 @@ FIGURES = {
     "crossed": {"crossed": "arms"},
     "crossed_wide": {"crossed_wide": "arms"},
     "learned": {"temperatures": "sorted"},
-    "classes": {"classes": "within_class"},
+    "classes": {"classes": "over_training"},
     "table2": {"2": "spectra"},
     "direct_clr": {"4": "output_weights"},
 }
@@ -310,6 +310,20 @@ def by_arm(rows: list[Row]):
     return dots(list(groups.items()), xlabel="adjusted R² of the style", caption=caption)
 
 
+def over_training(runs: dict[str, list[Path]]):
+    """Lemma 1: the spread within classes over that between classes, over the epochs, as means over seeds."""
+    lines = []
+    for (arm, folders), color in zip(runs.items(), ("blue", "orange", "green"), strict=True):
+        kinds: tuple[tuple[str, Dash], ...] = (("h", "solid"), ("z", "dashed"))
+        for x, dash in kinds:
+            series = [read_run(folder).scalars[f"val/collapse_{x}_within_class"] for folder in folders]
+            epochs, values = 1 + np.asarray(series[0].epoch, float), np.mean([each.value for each in series], axis=0)
+            lines.append(Curve(arm if x == "h" else "", epochs, values, color, dash=dash))
+    notes = ("Solid: h. Dashed: z. Means over seeds.",)
+    caption = Caption(title="Spread within classes over that between them", notes=notes)
+    return curves(lines, xlabel="epochs of training", ylabel="ratio", log=True, caption=caption)
+
+
 def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Row]) -> None:
     """The page of all runs, and the paper's figures."""
     print(write_comparison(runs, output(options) / "comparison.html"))
@@ -322,6 +336,8 @@ def draw(options: argparse.Namespace, runs: dict[str, list[Path]], rows: list[Ro
         drawn["spectra"] = before_and_after(rows)
     if options.what in ("crossed", "crossed_wide"):
         drawn["arms"] = by_arm(rows)
+    if options.what == "classes":
+        drawn["over_training"] = over_training(runs)
     if options.what == "learned":
         drawn["sorted"] = sorted_temperatures(rows, *CHANGES[0])
     for number, name in FIGURES.get(options.what, {}).items():
