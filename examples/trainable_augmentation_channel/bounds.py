@@ -128,11 +128,13 @@ def figure(rows: list[Row], beta: float):
         found = values(rows, beta, quantity)
         spread = found.std(1, ddof=min(1, found.shape[1] - 1))
         lines.append(Curve(name, np.arange(len(CONCENTRATIONS)) * 1.0, found.mean(1), color, dash=dash, spread=spread))
-    notes = (f"beta = {beta:g}, {IMAGES} images, {DRAWS} draws of T. Black: exact.",)
+    notes = (
+        "From left to right: kappa, from strong to weak augmentations.",
+        f"beta = {beta:g}, {IMAGES} images, {DRAWS} draws of T. Black: exact.",
+    )
     caption = Caption(title="Losses and the information they estimate", notes=notes)
     names = tuple(f"{kappa:g}" for kappa in CONCENTRATIONS)
-    xlabel = "kappa (left: strong augmentations)"
-    return curves(lines, xlabel=xlabel, ylabel="nats", floor=0.0, names=names, caption=caption)
+    return curves(lines, xlabel="", ylabel="nats", floor=0.0, names=names, caption=caption)
 
 
 def main(options: argparse.Namespace) -> None:
