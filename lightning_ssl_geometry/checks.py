@@ -38,7 +38,7 @@ from torch import Tensor
 def at_least(least: float, **arguments: float) -> None:
     """Raise a ValueError if a number is smaller than `least` or NaN."""
     for name, value in arguments.items():
-        if not _holds(partial(ge, value, least)):
+        if isinstance(value, bool) or not _holds(partial(ge, value, least)):
             raise ValueError(f"Expected `{name}` >= {least}, but got {_number(value)}.")
 
 
@@ -74,7 +74,7 @@ def named(kind: type, **arguments: object) -> None:
 def positive(**arguments: float) -> None:
     """Raise a ValueError if a number is NaN or not above 0."""
     for name, value in arguments.items():
-        if not _holds(partial(gt, value, 0)):
+        if isinstance(value, bool) or not _holds(partial(gt, value, 0)):
             raise ValueError(f"Expected `{name}` > 0, but got {_number(value)}.")
 
 
@@ -93,7 +93,7 @@ def inside(interval: str, **arguments: float) -> None:
     for name, value in arguments.items():
         above = partial(ge if interval[0] == "[" else gt, value, low)
         below = partial(le if interval[-1] == "]" else lt, value, high)
-        if not (_holds(above) and _holds(below)):
+        if isinstance(value, bool) or not (_holds(above) and _holds(below)):
             raise ValueError(f"Expected `{name}` {said}, but got {_number(value)}.")
 
 
@@ -114,7 +114,7 @@ def _holds(compared: Callable[[], object]) -> bool:
 
 
 def _number(value: object) -> str:
-    return f"{value!r}, which is no number" if isinstance(value, str | bytes) else str(value)
+    return f"{value!r}, which is no number" if isinstance(value, str | bytes | bool) else str(value)
 
 
 def one_of(choices: Sequence[object], **arguments: object) -> None:
@@ -236,9 +236,10 @@ def integers(**arguments: Tensor) -> None:
 
 
 def embeddings(*axes: str, **arguments: Tensor) -> None:
-    """Raise an error if an argument is no tensor of floats with one of the given numbers of axes.
+    """Raise an error if an argument is no tensor of floats with one of the given numbers of axes, and with columns.
 
-    This is a TypeError for a numpy array or another type, and a ValueError for a wrong dtype or number of axes.
+    This is a TypeError for a numpy array or another type, and a ValueError for a wrong dtype, a wrong number of axes, or
+    a last axis without entries.
 
     Args:
         axes: Names of the axes, such as "N, D". In "..., D", the dots stand for any number of axes.
@@ -254,6 +255,8 @@ def embeddings(*axes: str, **arguments: Tensor) -> None:
         if not any(value.ndim == n or (more and value.ndim > n) for n, more in map(_count, axes)):
             said = " or ".join(f"({each})" for each in axes)
             raise ValueError(f"Expected `{name}` of shape {said}, but got {tuple(value.shape)}.")
+        if value.ndim and not value.shape[-1]:
+            raise ValueError(f"Expected `{name}` of at least 1 column, but got shape {tuple(value.shape)}.")
 
 
 def _count(axes: str) -> tuple[int, bool]:

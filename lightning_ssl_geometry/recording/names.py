@@ -14,6 +14,8 @@ def check_name(argument: str, *names: str) -> None:
     no control character. `argument` is the name of the checked argument in the message.
     """
     for name in names:
+        if not isinstance(name, str):
+            raise ValueError(f"Expected `{argument}` to be texts, but got {name!r}.")
         if name == _TAKEN:
             raise ValueError(f"Expected `{argument}` to be names other than {_TAKEN!r}, a file of every stage.")
         if len(name) > _LONGEST:

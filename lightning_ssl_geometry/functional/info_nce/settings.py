@@ -18,6 +18,8 @@ def temperature_range(
 
     Raises a ValueError unless `temperature` is one number or `dimensions` numbers, all > 0 and finite.
     """
+    if isinstance(temperature, str | bool):
+        raise ValueError(f"Expected `temperature` to be a number or P numbers, but got {temperature!r}.")
     if isinstance(temperature, int | float):
         smallest = largest = temperature
     else:
