@@ -350,6 +350,33 @@ def test_settings_are_chosen_on_validation_digits(tmp_path):
         assert type(cli.model.policy) is ShallowCNN
 
 
+def test_the_mass_by_cell_is_that_of_the_newest_checkpoint(tmp_path):
+    policies = script("trainable_augmentation_channel").policies
+    options = SimpleNamespace(size="smoke", root=None, more=[], images=200, test_images=90)
+    model, _ = policies.parts(options, 0, "linear layers")
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    torch.save({"state_dict": model.state_dict()}, checkpoints / "last-v1.ckpt")
+    (checkpoints / "last.ckpt").write_text("of the run before it was resumed")
+    os.utime(checkpoints / "last.ckpt", (0, 0))
+    found = policies.by_cell(options, tmp_path, 0)
+    masses = [value for name, value in found.items() if name.startswith("nonempty_mass_cell_")]
+    assert len(masses) == 9
+    assert all(0.05 < mass < 0.5 for mass in masses)  # an untrained policy is nearly uniform
+    assert 0 <= found["cell"] <= 1
+
+
+def test_untrained_arms_do_not_learn():
+    recipe = script("content_suppresses_style")
+    for what, arm in (("box", "untrained"), ("table1", "sphere, untrained")):
+        words = dict(recipe.settings(what, "laptop"))[arm]
+        assert {"--model.init_args.optimizer.init_args.lr=0.0", "--trainer.max_epochs=1"} <= set(words)
+    recipe = script("trainable_augmentation_channel")
+    arms = dict(recipe.settings("table1"))
+    assert arms["untrained"][: len(arms["SimCLR"])] == arms["SimCLR"]
+    assert recipe.policies.ESTIMATORS["untrained"] == ()
+
+
 @pytest.mark.parametrize("space", ["box", "sphere"])
 def test_table_1_measures_the_loss_that_it_trains(space):
     recipe = script("content_suppresses_style")
