@@ -2,8 +2,11 @@
 
 import math
 
+import pandas as pd
 import pytest
 from recipes import beside
+
+from lightning_ssl_geometry.cli import main
 
 pytestmark = pytest.mark.filterwarnings("ignore:geometry.val.patience_.*rows_seen.csv")
 
@@ -33,3 +36,31 @@ def test_an_arm_of_the_guard_has_a_readout_per_epoch(monkeypatch):
     assert 1 <= rows[1].participation_z <= 32
     assert rows[1].warned_1 in (0, 1)
     assert not rows[1].warned_3  # too few readouts
+
+
+def test_a_run_of_the_study_keeps_the_weights_after_a_fifth(tmp_path):
+    recipe = beside("choosing", "reproduce")
+    configs = [recipe.HERE.parent / "simclr" / "laptop.yaml", recipe.HERE / "study.yaml"]
+    words = [word for path in configs for word in ("--config", str(path))]
+    fewer = ["--trainer.limit_train_batches=1", "--trainer.logger.init_args.save_dir", str(tmp_path)]
+    main(["fit", *words, *fewer])
+    (run,) = tmp_path.glob("*/version_0")
+    assert recipe._fifth(run) == run / "checkpoints" / "epoch=9.ckpt"
+
+
+def test_agreement_of_scores_early_and_at_the_end():
+    recipe = beside("choosing", "agreements")
+    names = [f"arm {k}, seed {seed}" for k in range(6) for seed in (0, 1)]
+    accuracy = pd.Series([k / 10 + seed / 100 for k in range(6) for seed in (0, 1)], names)
+    models = pd.DataFrame(
+        {"accuracy": accuracy, "follows": accuracy * 2, "against": accuracy, "near": (accuracy - 0.51).abs() + 1}, names
+    )
+    good = {"follows": "high", "against": "low", "near": "1"}
+    found = {row.score: row for row in recipe.agreements("the end", models, good, accuracy)}
+    assert list(found) == ["follows", "against", "near", "ranks of all scores"]
+    assert found["follows"][3:7] == pytest.approx((1, 1, 1, 0))  # tau, its interval, the regret
+    assert found["against"][3:7] == pytest.approx((-1, -1, -1, 0.51))
+    assert found["near"].regret == pytest.approx(0)
+    assert found["against"].regret_low <= found["against"].regret <= found["against"].regret_high
+    # the ranks of "follows" and "against" cancel, which leaves "near"
+    assert found["ranks of all scores"].tau == pytest.approx(found["near"].tau)

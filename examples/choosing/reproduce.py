@@ -7,13 +7,18 @@ python examples/choosing/reproduce.py guard --seeds $(seq 0 29) --jobs 2
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+import pandas as pd
+import yaml
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from agreements import Agreement, agreements
 from readouts import EPOCHS, PATIENCES, READOUTS, Readout
 from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, read, write
+from study import ALIKE
 from study import ARMS as STUDIED
 
 HERE = Path(__file__).resolve().parent
@@ -66,12 +71,51 @@ def _trained(options: argparse.Namespace, arm: str, words: list[str], seed: int)
     return Fit(f"{arm}, seed {seed}", words, folder, finished)
 
 
+def _chosen(models: Mapping[str, Path], output: Path) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Pass the test digits through models. Return their scores and accuracies, and which values of a score are good."""
+    named = [f"{name}={model}" for name, model in models.items()]
+    words = ["choose", *named, "--output", str(output), "--progress", "false"]
+    subprocess.run([sys.executable, "-m", "lightning_ssl_geometry", *words], check=True)
+    scores = pd.read_csv(output / "choose_scores.csv", dtype={"good": str})
+    return pd.read_csv(output / "choose_models.csv", index_col="model"), dict(
+        zip(scores.score, scores.good, strict=True)
+    )
+
+
+def _fifth(run: Path) -> Path | None:
+    """The checkpoint after a fifth of a run's epochs, if there is one: there is one after every tenth epoch."""
+    epochs = yaml.safe_load((run / "config.yaml").read_text())["trainer"]["max_epochs"]
+    return _exists(run / "checkpoints" / f"epoch={epochs // 5 - 1}.ckpt")
+
+
 def study(options: argparse.Namespace) -> None:
     """Train the arms, pass the test digits through all, and measure how far each score agrees with their accuracy."""
     runs = grid(options, {arm: list(of.words) for arm, of in STUDIED.items()}, _trained)
-    named = [f"{arm}, seed {seed}={folder}" for arm, seed, folder in each(runs)]
-    added = ["--output", str(options.output / "diagnoses"), "--progress", "false"]
-    subprocess.run([sys.executable, "-m", "lightning_ssl_geometry", "choose", *named, *added], check=True)
+    ended = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs)}
+    models, good = _chosen(ended, options.output / "diagnoses")
+    early, good_early = _chosen(
+        {name: fifth for name, folder in ended.items() if (fifth := _fifth(folder))}, options.output / "fifth"
+    )
+    alike = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs) if arm in ALIKE}
+    models_alike, good_alike = _chosen(alike, options.output / "alike")
+    accuracy = models["accuracy"]
+    rows = [
+        *agreements("the end", models, good, accuracy),
+        *agreements("the end, one method, temperature and width", models_alike, good_alike, accuracy),
+        *agreements("the end, runs with a fifth", models.loc[early.index], good, accuracy),
+        *agreements("a fifth", early, good_early | {"accuracy": "high"}, accuracy),
+    ]
+    print(write(rows, options.output / "study.csv", ".4g"))
+    for name, table in {"models": models, "models_alike": models_alike, "models_fifth": early}.items():
+        table.to_csv(options.output / f"{name}.csv", float_format="%.5g")
+    header = ["scores after", "score", "runs", "tau [95%]", "regret, points [95%]"]
+    print(markdown(header, map(_cells, rows)))
+
+
+def _cells(row: Agreement) -> list[str]:
+    regret, low, high = (100 * value for value in row[6:])
+    tau = f"{row.tau:.2f} [{row.tau_low:.2f}, {row.tau_high:.2f}]"
+    return [row.when, row.score, str(row.runs), tau, f"{regret:.1f} [{low:.1f}, {high:.1f}]"]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The study's arms. Each changes one setting of examples/simclr/laptop.yaml, or the method."""
 
-__all__ = ["ARMS", "Arm"]
+__all__ = ["ALIKE", "ARMS", "Arm"]
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,3 +43,6 @@ ARMS: dict[str, Arm] = {
     "DirectCLR": Arm(configs=[HERE / "direct_clr.yaml"]),
     "unnormalised": Arm(configs=[HERE / "adaptive.yaml"]),
 }
+# The arms of one method, temperature and width of z: scores of z and of the loss can be compared between them.
+ALIKE = [arm for arm in ARMS if arm.split()[0] in ("base", "strength", "weight", "batch", "epochs")]
+ALIKE += ["projector depth 3", "projector hidden 32"]
