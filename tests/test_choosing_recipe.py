@@ -2,7 +2,6 @@
 
 import math
 
-import pandas as pd
 import pytest
 from recipes import beside
 
@@ -51,10 +50,10 @@ def test_a_run_of_the_study_keeps_the_weights_after_a_fifth(tmp_path):
 def test_agreement_of_scores_early_and_at_the_end():
     recipe = beside("choosing", "agreements")
     names = [f"arm {k}, seed {seed}" for k in range(6) for seed in (0, 1)]
-    accuracy = pd.Series([k / 10 + seed / 100 for k in range(6) for seed in (0, 1)], names)
-    models = pd.DataFrame(
-        {"accuracy": accuracy, "follows": accuracy * 2, "against": accuracy, "near": (accuracy - 0.51).abs() + 1}, names
-    )
+    accuracy = {name: k // 2 / 10 + k % 2 / 100 for k, name in enumerate(names)}
+    models = {
+        name: {"accuracy": x, "follows": 2 * x, "against": x, "near": abs(x - 0.51) + 1} for name, x in accuracy.items()
+    }
     good = {"follows": "high", "against": "low", "near": "1"}
     found = {row.score: row for row in recipe.agreements("the end", models, good, accuracy)}
     assert list(found) == ["follows", "against", "near", "ranks of all scores"]

@@ -4,16 +4,20 @@
 the accuracy is that of the finished run in both cases. A combined score is the mean rank of several scores.
 """
 
-__all__ = ["Agreement", "agreements", "goodness"]
+__all__ = ["Agreement", "agreements", "goodness", "read_scores"]
 
-from collections.abc import Callable, Iterator, Mapping
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
-from scipy.stats import kendalltau, rankdata
+from scipy.stats import rankdata
 
-RESAMPLES = 1000
+from lightning_ssl_geometry.report.ranking import agreement
+
+Scores = Mapping[str, Mapping[str, float]]  # model -> score -> value
+
 COMBINED = {  # name -> the scores whose ranks it averages: those whose title begins so
     "ranks of all scores": ("",),
     "ranks of effective ranks and LiDAR": ("Effective rank", "LiDAR"),
@@ -37,58 +41,48 @@ class Agreement(NamedTuple):
     regret_high: float
 
 
-def goodness(models: pd.DataFrame, good: Mapping[str, str]) -> pd.DataFrame:
-    """Return numbers that are higher for better models.
+def read_scores(folder: Path) -> tuple[Scores, dict[str, str]]:
+    """Read the tables of `ssl-geometry choose`: the scores of each model, and which values of a score are good."""
+    with (folder / "choose_models.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    scores = {row.pop("model"): {title: float(value) for title, value in row.items()} for row in rows}
+    with (folder / "choose_scores.csv").open(newline="") as file:
+        return scores, {row["score"]: row["good"] for row in csv.DictReader(file)}
+
+
+def goodness(models: Scores, good: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Return numbers that are higher for better models, score -> (models,).
 
     Args:
-        models: Scores, a row for each model.
+        models: Model -> score -> value.
         good: Score -> "high", "low", or the number near which values are good.
     """
-
-    def of(title: str) -> pd.Series:
-        if good[title] in ("high", "low"):
-            return models[title] * (1 if good[title] == "high" else -1)
-        return -(models[title] - float(good[title])).abs()
-
-    return pd.DataFrame({title: of(title) for title in models if title in good})
+    found = {}
+    for title, best in good.items():
+        values = np.array([scores[title] for scores in models.values()])
+        found[title] = {"high": values, "low": -values}[best] if best in ("high", "low") else -abs(values - float(best))
+    return found
 
 
-def agreements(when: str, models: pd.DataFrame, good: Mapping[str, str], accuracy: pd.Series) -> Iterator[Agreement]:
+def agreements(
+    when: str, models: Scores, good: Mapping[str, str], accuracy: Mapping[str, float]
+) -> Iterator[Agreement]:
     """Compare each score, and the combined ones, with the accuracy of the same models.
 
     Args:
         when: Name of this comparison in the table.
-        models: Scores, a row for each model, which is called "<arm>, seed <n>".
+        models: Model -> score -> value. A model is called "<arm>, seed <n>".
         good: As in :func:`goodness`.
         accuracy: Of the finished runs, by model.
     """
     found = goodness(models, good)
-    ranks = found.apply(rankdata)
     for name, begins in COMBINED.items():
-        parts = [title for title in ranks if title.startswith(begins) and title != "accuracy"]
+        parts = [rankdata(found[title]) for title in good if title.startswith(begins) and title != "accuracy"]
         if len(parts) > 1:
-            found[name] = ranks[parts].mean(axis=1)
-    truth = accuracy.loc[found.index].to_numpy()
-    arm = found.index.str.replace(r", seed \d+$", "", regex=True)
-    rows = [np.flatnonzero(arm == each) for each in arm.unique()]
-    generator = np.random.default_rng(0)
-    drawn = [np.concatenate([rows[k] for k in generator.integers(0, len(rows), len(rows))]) for _ in range(RESAMPLES)]
-    for score in found:
-        held = found[score].to_numpy()
-        tau, regret = (_with_interval(of, held, truth, drawn) for of in (_tau, _regret))
-        yield Agreement(when, score, len(held), *tau, *regret)
-
-
-def _with_interval(
-    of: Callable[[np.ndarray, np.ndarray], float], score: np.ndarray, truth: np.ndarray, drawn: list[np.ndarray]
-) -> tuple[float, float, float]:
-    low, high = np.nanpercentile([of(score[rows], truth[rows]) for rows in drawn], [2.5, 97.5])
-    return of(score, truth), float(low), float(high)
-
-
-def _tau(score: np.ndarray, truth: np.ndarray) -> float:
-    return float(kendalltau(score, truth).statistic)
-
-
-def _regret(score: np.ndarray, truth: np.ndarray) -> float:
-    return float(truth.max() - truth[score == score.max()].mean())
+            found[name] = np.mean(parts, axis=0)
+    truth = np.array([accuracy[name] for name in models])
+    arms = [name.rpartition(", seed ")[0] for name in models]
+    cluster = np.array([sorted(set(arms)).index(arm) for arm in arms])
+    for score, values in found.items():
+        held = agreement(values, truth[:, None], cluster=cluster)
+        yield Agreement(when, score, len(truth), held.tau, *held.tau_interval, held.regret, *held.regret_interval)

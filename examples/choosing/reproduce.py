@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-import pandas as pd
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from agreements import Agreement, agreements
+from agreements import Agreement, Scores, agreements, read_scores
 from readouts import EPOCHS, PATIENCES, READOUTS, Readout
 from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, read, write
 from study import ALIKE
@@ -71,15 +70,12 @@ def _trained(options: argparse.Namespace, arm: str, words: list[str], seed: int)
     return Fit(f"{arm}, seed {seed}", words, folder, finished)
 
 
-def _chosen(models: Mapping[str, Path], output: Path) -> tuple[pd.DataFrame, dict[str, str]]:
+def _chosen(models: Mapping[str, Path], output: Path) -> tuple[Scores, dict[str, str]]:
     """Pass the test digits through models. Return their scores and accuracies, and which values of a score are good."""
     named = [f"{name}={model}" for name, model in models.items()]
     words = ["choose", *named, "--output", str(output), "--progress", "false"]
     subprocess.run([sys.executable, "-m", "lightning_ssl_geometry", *words], check=True)
-    scores = pd.read_csv(output / "choose_scores.csv", dtype={"good": str})
-    return pd.read_csv(output / "choose_models.csv", index_col="model"), dict(
-        zip(scores.score, scores.good, strict=True)
-    )
+    return read_scores(output)
 
 
 def _fifth(run: Path) -> Path | None:
@@ -98,16 +94,14 @@ def study(options: argparse.Namespace) -> None:
     )
     alike = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs) if arm in ALIKE}
     models_alike, good_alike = _chosen(alike, options.output / "alike")
-    accuracy = models["accuracy"]
+    accuracy = {name: scores["accuracy"] for name, scores in models.items()}
     rows = [
         *agreements("the end", models, good, accuracy),
         *agreements("the end, one method, temperature and width", models_alike, good_alike, accuracy),
-        *agreements("the end, runs with a fifth", models.loc[early.index], good, accuracy),
+        *agreements("the end, runs with a fifth", {name: models[name] for name in early}, good, accuracy),
         *agreements("a fifth", early, good_early | {"accuracy": "high"}, accuracy),
     ]
     print(write(rows, options.output / "study.csv", ".4g"))
-    for name, table in {"models": models, "models_alike": models_alike, "models_fifth": early}.items():
-        table.to_csv(options.output / f"{name}.csv", float_format="%.5g")
     header = ["scores after", "score", "runs", "tau [95%]", "regret, points [95%]"]
     print(markdown(header, map(_cells, rows)))
 
