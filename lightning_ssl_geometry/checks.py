@@ -238,8 +238,8 @@ def integers(**arguments: Tensor) -> None:
 def embeddings(*axes: str, **arguments: Tensor) -> None:
     """Raise an error if an argument is no tensor of floats with one of the given numbers of axes, and with columns.
 
-    This is a TypeError for a numpy array or another type, and a ValueError for a wrong dtype, a wrong number of axes, or
-    a last axis without entries.
+    This is a TypeError for a numpy array or another type. It is a ValueError for a wrong dtype, a wrong number of axes,
+    or a last axis without entries.
 
     Args:
         axes: Names of the axes, such as "N, D". In "..., D", the dots stand for any number of axes.

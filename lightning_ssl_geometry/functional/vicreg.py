@@ -91,7 +91,8 @@ def vicreg_terms(z1: Tensor, z2: Tensor, gamma: float = 1.0, eps: float = 1e-4) 
 def check_spread(gamma: float, eps: float) -> None:
     """Raise a ValueError unless gamma > 0 and 0 < eps < gamma^2."""
     inside("(0, inf)", gamma=gamma)
-    if isinstance(eps, str | bool) or not 0 < eps < gamma**2:  # with a larger eps the variance term is 0 for all embeddings
+    # With a larger eps, the variance term is 0 for all embeddings.
+    if isinstance(eps, str | bool) or not 0 < eps < gamma**2:
         raise ValueError(f"Expected `eps` with 0 < eps < gamma^2 = {gamma**2}, but got {eps!r}.")
 
 
