@@ -255,7 +255,7 @@ def embeddings(*axes: str, **arguments: Tensor) -> None:
         if not any(value.ndim == n or (more and value.ndim > n) for n, more in map(_count, axes)):
             said = " or ".join(f"({each})" for each in axes)
             raise ValueError(f"Expected `{name}` of shape {said}, but got {tuple(value.shape)}.")
-        if value.ndim and not value.shape[-1]:
+        if value.ndim > 1 and not value.shape[-1]:
             raise ValueError(f"Expected `{name}` of at least 1 column, but got shape {tuple(value.shape)}.")
 
 
