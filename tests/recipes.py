@@ -1,10 +1,20 @@
-"""Modules in the folders of the recipes in examples/."""
+"""The recipes in examples/: modules in their folders, and their configs."""
 
 import importlib
 import sys
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+CONTENT, FLOWS = EXAMPLES / "content_suppresses_style", EXAMPLES / "variational_and_dynamics"
+SIMCLR = EXAMPLES / "simclr" / "laptop.yaml"
+# Overlay -> the config before it on the command line, where that is not the laptop.yaml beside the overlay.
+BASES = {
+    EXAMPLES / "wandb.yaml": SIMCLR,
+    CONTENT / "direct_clr.yaml": CONTENT / "cifar10.yaml",
+    FLOWS / "figure_1.yaml": SIMCLR,
+    **dict.fromkeys((EXAMPLES / "choosing").glob("*.yaml"), SIMCLR),
+    **{FLOWS / f"{name}.yaml": FLOWS / "figure_5.yaml" for name in ("figure_6", "figure_6_3d", "points")},
+}
 
 
 def beside(recipe, name):

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 
 import forked
@@ -19,6 +18,7 @@ import pytest
 import scipy.stats
 import torch
 from PIL import Image
+from recipes import BASES, CONTENT, EXAMPLES, FLOWS
 
 from lightning_ssl_geometry.callbacks import ChannelEvaluation, GeometryMonitor
 from lightning_ssl_geometry.cli import lightning_cli, main
@@ -31,19 +31,10 @@ from lightning_ssl_geometry.data import (
 )
 from lightning_ssl_geometry.nn import ShallowCNN
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 SIZES = {"DigitsDataModule": 8, "MNISTDataModule": 28}
-CONTENT = EXAMPLES / "content_suppresses_style"
-FLOWS = EXAMPLES / "variational_and_dynamics"
 ALONE = sorted(
     [*EXAMPLES.glob("*/laptop.yaml"), *EXAMPLES.glob("*/paper.yaml"), CONTENT / "cifar10.yaml", FLOWS / "figure_5.yaml"]
 )
-BASES = {  # of the overlays of other than the laptop.yaml beside them
-    CONTENT / "direct_clr.yaml": CONTENT / "cifar10.yaml",
-    FLOWS / "figure_1.yaml": EXAMPLES / "simclr" / "laptop.yaml",
-    **dict.fromkeys((EXAMPLES / "choosing").glob("*.yaml"), EXAMPLES / "simclr" / "laptop.yaml"),
-    **{FLOWS / f"{name}.yaml": FLOWS / "figure_5.yaml" for name in ("figure_6", "figure_6_3d", "points")},
-}
 OVERLAYS = sorted(set(EXAMPLES.glob("*/*.yaml")) - set(ALONE) - set(EXAMPLES.glob("*/smoke.yaml")))
 
 

@@ -5,25 +5,17 @@ import re
 import shutil
 import sys
 import warnings
-from pathlib import Path
 
 import lightning as L
 import pytest
 import yaml
 from fuzzing import Failures, chance, numbers, outcome
 from mutated_yaml import mutation
+from recipes import BASES, EXAMPLES
 
 from lightning_ssl_geometry.cli import lightning_cli, main
 from lightning_ssl_geometry.start import RunCLI
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-CONTENT, FLOWS = EXAMPLES / "content_suppresses_style", EXAMPLES / "variational_and_dynamics"
-BASES = {  # of the overlays of other than the laptop.yaml beside them
-    EXAMPLES / "wandb.yaml": EXAMPLES / "simclr" / "laptop.yaml",
-    CONTENT / "direct_clr.yaml": CONTENT / "cifar10.yaml",
-    FLOWS / "figure_1.yaml": EXAMPLES / "simclr" / "laptop.yaml",
-    **{FLOWS / f"{name}.yaml": FLOWS / "figure_5.yaml" for name in ("figure_6", "figure_6_3d", "points")},
-}
 # A sweep of Weights & Biases is no config; the package escnn is mostly not installed.
 CONFIGS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.stem not in ("sweep", "escnn"))
 
