@@ -23,6 +23,11 @@ except ImportError:  # Windows has no such lock
     fcntl = None  # type: ignore[assignment]
 
 COMMAND = "command.json"  # the words of the newest run in a folder, and what its YAML files hold
+# Words that keep an encoder without batch norm as it was built: the null of what training gains or loses.
+UNTRAINED = [
+    "--model.init_args.optimizer.init_args.lr=0.0",
+    *(f"--trainer.{name}=1" for name in ("max_epochs", "check_val_every_n_epoch", "limit_train_batches")),
+]
 LOCK = "lock"  # held while a process runs a fit in a folder
 RESUMED = ("--ckpt_path", "last")
 _Row = TypeVar("_Row", bound=tuple[Any, ...])  # a NamedTuple
@@ -157,8 +162,7 @@ def _said(words: Sequence[str]) -> str:
     own = [part for word in own for part in (word.split("=", 1) if word.startswith(("--config=", "-c=")) else [word])]
     files = [place + 1 for place, word in enumerate(own[:-1]) if word == "--config" or (word == "-c" and place)]
     digests = [hashlib.sha256(Path(own[place]).read_bytes()).hexdigest() for place in files]
-    scripts = [place for place, word in enumerate(own[:1]) if word.endswith(".py")]
-    named = [Path(word).name if place in files + scripts else word for place, word in enumerate(own)]
+    named = [Path(word).name if place in files or os.path.isabs(word) else word for place, word in enumerate(own)]
     writes = [  # another folder is no other run
         place
         for place, word in enumerate(named)
@@ -322,4 +326,4 @@ def over_seeds(values: Sequence[float], digits: str, spread_digits: str = "") ->
     found = np.asarray(values)
     if not len(found) or np.isnan(found).all():
         return ""
-    return f"{found.mean():{digits}}" + (f" ± {found.std(ddof=1):{spread_digits or digits}}" if len(found) > 1 else "")
+    return f"{found.mean():z{digits}}" + (f" ± {found.std(ddof=1):{spread_digits or digits}}" if len(found) > 1 else "")

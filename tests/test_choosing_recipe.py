@@ -2,10 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 from recipes import beside
 
 from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.diagnose import Choice
+from lightning_ssl_geometry.diagnose.scores import Score
 
 pytestmark = pytest.mark.filterwarnings("ignore:geometry.val.patience_.*rows_seen.csv")
 
@@ -50,11 +53,13 @@ def test_agreement_of_scores_early_and_at_the_end():
     recipe = beside("choosing", "agreements")
     names = [f"arm {k}, seed {seed}" for k in range(6) for seed in (0, 1)]
     accuracy = {name: k // 2 / 10 + k % 2 / 100 for k, name in enumerate(names)}
-    models = {
-        name: {"accuracy": x, "follows": 2 * x, "against": x, "near": abs(x - 0.51) + 1} for name, x in accuracy.items()
-    }
-    good = {"follows": "high", "against": "low", "near": "1"}
-    found = {row.score: row for row in recipe.agreements("the end", models, good, accuracy)}
+    scores = (
+        Score("follows", "high", {name: 2 * x for name, x in accuracy.items()}, ""),
+        Score("against", "low", accuracy, ""),
+        Score("near", 1.0, {name: abs(x - 0.51) + 1 for name, x in accuracy.items()}, ""),
+    )
+    choice = Choice(scores, accuracy, samples=100, agreements={}, within={}, left_out={}, remarks=())
+    found = {row.score: row for row in recipe.agreements("the end", choice, accuracy)}
     assert list(found) == ["follows", "against", "near", "ranks of all scores"]
     assert found["follows"][3:7] == pytest.approx((1, 1, 1, 0))  # tau, its interval, the regret
     assert found["against"][3:7] == pytest.approx((-1, -1, -1, 0.51))
@@ -62,3 +67,9 @@ def test_agreement_of_scores_early_and_at_the_end():
     assert found["against"].regret_low <= found["against"].regret <= found["against"].regret_high
     # the ranks of "follows" and "against" cancel, which leaves "near"
     assert found["ranks of all scores"].tau == pytest.approx(found["near"].tau)
+    assert found["near"].by_chance == pytest.approx(0.51 - np.mean(list(accuracy.values())))
+    # of checkpoints: their own accuracy is a score, and a run whose end is not finite is left out
+    ends = {name: -x for name, x in accuracy.items() if name != "arm 5, seed 1"}
+    early = {row.score: row for row in recipe.agreements("a fifth", choice, ends)}
+    assert early["accuracy"].tau == -1
+    assert {row.runs for row in early.values()} == {11}

@@ -1,22 +1,19 @@
-"""How far scores agree with the accuracy at the end: at the end and after a fifth of the training, alone and combined.
+"""How far scores agree with the accuracy of the finished runs, alone and combined.
 
-`ssl-geometry choose` has measured the scores of the runs, and of their checkpoints after a fifth of the training. Here
-the accuracy is that of the finished run in both cases. A combined score is the mean rank of several scores.
+`ssl-geometry choose` orders models by scores of the same models. Here, the scores may also be those of checkpoints
+after a fifth of the training. A combined score is the mean rank of several scores.
 """
 
-__all__ = ["Agreement", "agreements", "goodness", "read_scores"]
+__all__ = ["Row", "agreements"]
 
-import csv
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
 
+from lightning_ssl_geometry.diagnose import Choice
 from lightning_ssl_geometry.report.ranking import agreement
-
-Scores = Mapping[str, Mapping[str, float]]  # model -> score -> value
 
 COMBINED = {  # name -> the scores whose ranks it averages: those whose title begins so
     "ranks of all scores": ("",),
@@ -24,10 +21,11 @@ COMBINED = {  # name -> the scores whose ranks it averages: those whose title be
 }
 
 
-class Agreement(NamedTuple):
+class Row(NamedTuple):
     """Kendall's tau of a score with the accuracy, and the accuracy lost by choosing with it, with 95% intervals.
 
-    The intervals are those of a bootstrap over arms: the seeds of an arm are drawn together.
+    The intervals are those of a bootstrap over arms: the seeds of an arm are drawn together. `by_chance` is the
+    accuracy lost by choosing at random, on average.
     """
 
     when: str
@@ -39,50 +37,32 @@ class Agreement(NamedTuple):
     regret: float
     regret_low: float
     regret_high: float
+    by_chance: float
 
 
-def read_scores(folder: Path) -> tuple[Scores, dict[str, str]]:
-    """Read the tables of `ssl-geometry choose`: the scores of each model, and which values of a score are good."""
-    with (folder / "choose_models.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    scores = {row.pop("model"): {title: float(value) for title, value in row.items()} for row in rows}
-    with (folder / "choose_scores.csv").open(newline="") as file:
-        return scores, {row["score"]: row["good"] for row in csv.DictReader(file)}
+def agreements(when: str, choice: Choice, ends: Mapping[str, float]) -> Iterator[Row]:
+    """Compare each score, and the combined ones, with the accuracies at the end.
 
-
-def goodness(models: Scores, good: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return numbers that are higher for better models, score -> (models,).
-
-    Args:
-        models: Model -> score -> value.
-        good: Score -> "high", "low", or the number near which values are good.
-    """
-    found = {}
-    for title, best in good.items():
-        values = np.array([scores[title] for scores in models.values()])
-        found[title] = {"high": values, "low": -values}[best] if best in ("high", "low") else -abs(values - float(best))
-    return found
-
-
-def agreements(
-    when: str, models: Scores, good: Mapping[str, str], accuracy: Mapping[str, float]
-) -> Iterator[Agreement]:
-    """Compare each score, and the combined ones, with the accuracy of the same models.
+    If the accuracy of the models of `choice` differs from that at the end, it is one of the scores.
 
     Args:
         when: Name of this comparison in the table.
-        models: Model -> score -> value. A model is called "<arm>, seed <n>".
-        good: As in :func:`goodness`.
-        accuracy: Of the finished runs, by model.
+        choice: The scores of models called "<arm>, seed <n>".
+        ends: Model -> accuracy of the finished run. Models without one are left out.
     """
-    found = goodness(models, good)
-    for name, begins in COMBINED.items():
-        parts = [rankdata(found[title]) for title in good if title.startswith(begins) and title != "accuracy"]
+    accuracy = choice.accuracy or {}
+    names = [name for name in accuracy if name in ends]
+    found = {score.title: np.array([score.goodness[name] for name in names]) for score in choice.scores}
+    for combined, begins in COMBINED.items():
+        parts = [rankdata(values) for title, values in found.items() if title.startswith(begins)]
         if len(parts) > 1:
-            found[name] = np.mean(parts, axis=0)
-    truth = np.array([accuracy[name] for name in models])
-    arms = [name.rpartition(", seed ")[0] for name in models]
+            found[combined] = np.mean(parts, axis=0)
+    if any(accuracy[name] != ends[name] for name in names):
+        found["accuracy"] = np.array([accuracy[name] for name in names])
+    truth = np.array([[ends[name]] for name in names])
+    arms = [name.rpartition(", seed ")[0] for name in names]
     cluster = np.array([sorted(set(arms)).index(arm) for arm in arms])
-    for score, values in found.items():
-        held = agreement(values, truth[:, None], cluster=cluster)
-        yield Agreement(when, score, len(truth), held.tau, *held.tau_interval, held.regret, *held.regret_interval)
+    for title, values in found.items():
+        held = agreement(values, truth, cluster=cluster)
+        intervals = *held.tau_interval, held.regret, *held.regret_interval
+        yield Row(when, title, len(names), held.tau, *intervals, held.by_chance)

@@ -5,22 +5,53 @@ python examples/choosing/reproduce.py guard --seeds $(seq 0 29) --jobs 2
 """
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any, NamedTuple
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from agreements import Agreement, Scores, agreements, read_scores
+from agreements import Row, agreements
 from readouts import EPOCHS, PATIENCES, READOUTS, Readout
-from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, read, write
+from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, read, run_all, write
 from study import ALIKE
 from study import ARMS as STUDIED
 
+from lightning_ssl_geometry.diagnose import choose, compare
+from lightning_ssl_geometry.diagnose.choosing import run_settings
+
 HERE = Path(__file__).resolve().parent
+
+
+class _Value(NamedTuple):
+    model: str
+    score: str
+    value: float
+
+
+def _values(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The cells of a row of `Choice.model_rows`."""
+    return ({"model": row["model"], "score": key, "value": value} for key, value in row.items() if key != "model")
+
+
+class _Knob(NamedTuple):
+    """A row of `Choice.score_rows`: how far a score agrees with the accuracy of runs that differ in one setting."""
+
+    knob: str
+    score: str
+    good: str | float
+    best: str
+    tau: float
+    tau_low: float
+    tau_high: float
+    regret: float
+    regret_low: float
+    regret_high: float
+    regret_by_chance: float
+    pairs: int
 
 
 def _fit(options: argparse.Namespace, arm: str, words: list[str], seed: int) -> Fit:
@@ -70,12 +101,30 @@ def _trained(options: argparse.Namespace, arm: str, words: list[str], seed: int)
     return Fit(f"{arm}, seed {seed}", words, folder, finished)
 
 
-def _chosen(models: Mapping[str, Path], output: Path) -> tuple[Scores, dict[str, str]]:
-    """Pass the test digits through models. Return their scores and accuracies, and which values of a score are good."""
-    named = [f"{name}={model}" for name, model in models.items()]
-    words = ["choose", *named, "--output", str(output), "--progress", "false"]
-    subprocess.run([sys.executable, "-m", "lightning_ssl_geometry", *words], check=True)
-    return read_scores(output)
+def _diagnosed(options: argparse.Namespace, models: Mapping[str, Path], folder: Path) -> dict[str, Path]:
+    """Pass the test digits through models. Return the folders of the diagnoses."""
+
+    def fit(name: str, model: Path) -> Fit:
+        place = folder / name
+        words = ["-m", "lightning_ssl_geometry", "diagnose", str(model), "--output", str(folder), "--name", name]
+
+        def done(place: Path) -> Path | None:  # a diagnosis that is older than its model is of another model
+            found = finished(place)
+            newer = found is not None and found.stat().st_mtime >= model.stat().st_mtime
+            return found if newer else None
+
+        return Fit(f"diagnosis of {name}", [*words, "--progress", "false"], place, done)
+
+    fits = {name: fit(name, model) for name, model in models.items()}
+    run_all(fits.values(), options.jobs)
+    found = {name: one.done(one.folder) for name, one in fits.items()}
+    if missing := [name for name, place in found.items() if place is None]:
+        sys.exit(f"No diagnosis of {'; '.join(missing)}. Start the command again to repeat these.")
+    return {name: place for name, place in found.items() if place is not None}
+
+
+def _last(run: Path) -> Path:
+    return run / "checkpoints" / "last.ckpt"
 
 
 def _fifth(run: Path) -> Path | None:
@@ -87,29 +136,38 @@ def _fifth(run: Path) -> Path | None:
 def study(options: argparse.Namespace) -> None:
     """Train the arms, pass the test digits through all, and measure how far each score agrees with their accuracy."""
     runs = grid(options, {arm: list(of.words) for arm, of in STUDIED.items()}, _trained)
-    ended = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs)}
-    models, good = _chosen(ended, options.output / "diagnoses")
-    early, good_early = _chosen(
-        {name: fifth for name, folder in ended.items() if (fifth := _fifth(folder))}, options.output / "fifth"
-    )
-    alike = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs) if arm in ALIKE}
-    models_alike, good_alike = _chosen(alike, options.output / "alike")
-    accuracy = {name: scores["accuracy"] for name, scores in models.items()}
-    rows = [
-        *agreements("the end", models, good, accuracy),
-        *agreements("the end, one method, temperature and width", models_alike, good_alike, accuracy),
-        *agreements("the end, runs with a fifth", {name: models[name] for name in early}, good, accuracy),
-        *agreements("a fifth", early, good_early | {"accuracy": "high"}, accuracy),
-    ]
+    named = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs)}
+    settings = {name: known for name, folder in named.items() if (known := run_settings(str(folder)))}
+    ends = _diagnosed(options, {name: _last(folder) for name, folder in named.items()}, options.output / "end")
+    fifths = {name: fifth for name, folder in named.items() if (fifth := _fifth(folder))}
+    early = _diagnosed(options, fifths, options.output / "fifth")
+    alike = {name: folder for name, folder in ends.items() if name.rpartition(", seed ")[0] in ALIKE}
+    chosen = {
+        "the end": choose(ends, settings=settings),
+        "the end, one method, temperature and width": choose(alike),
+        "the end, runs with a fifth": choose({name: ends[name] for name in early}),
+        "a fifth": choose(early),
+    }
+    accuracy = chosen["the end"].accuracy or {}
+    rows = [row for when, choice in chosen.items() for row in agreements(when, choice, accuracy)]
     print(write(rows, options.output / "study.csv", ".4g"))
-    header = ["scores after", "score", "runs", "tau [95%]", "regret, points [95%]"]
+    for name, choice in {"end": chosen["the end"], "fifth": chosen["a fifth"]}.items():
+        values = [_Value(**row) for model in choice.model_rows() for row in _values(model)]
+        print(write(values, options.output / f"study_{name}.csv", ".4g"))
+    knobs = [_Knob(**row) for row in chosen["the end"].score_rows() if row["knob"]]
+    print(write(knobs, options.output / "study_knobs.csv", ".4g"))
+    print(compare(ends, options.output / "comparison.html", choosing=chosen["the end"].panels()))
+    header = ["scores after", "score", "runs", "tau [95%]", "regret, points [95%]", "by chance"]
     print(markdown(header, map(_cells, rows)))
+    for when, choice in chosen.items():
+        for line in (*choice.remarks, *(f"Left out: {title}: {why}." for title, why in choice.left_out.items())):
+            print(f"{when}: {line}")
 
 
-def _cells(row: Agreement) -> list[str]:
-    regret, low, high = (100 * value for value in row[6:])
+def _cells(row: Row) -> list[str]:
+    regret, low, high, chance = (100 * value for value in row[6:])
     tau = f"{row.tau:.2f} [{row.tau_low:.2f}, {row.tau_high:.2f}]"
-    return [row.when, row.score, str(row.runs), tau, f"{regret:.1f} [{low:.1f}, {high:.1f}]"]
+    return [row.when, row.score, str(row.runs), tau, f"{regret:.1f} [{low:.1f}, {high:.1f}]", f"{chance:.1f}"]
 
 
 if __name__ == "__main__":

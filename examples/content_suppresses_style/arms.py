@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from recipe import UNTRAINED
+
 HERE = Path(__file__).parent
 Arms = Iterator[tuple[str, list[str]]]
 MODEL, DATA = "--model.init_args.", "--data.init_args."
@@ -13,8 +15,6 @@ NORMALIZED = [f"{LOSS}normalize=true", f"{LOSS}similarity=dot"]
 UNNORMALIZED = [f"{LOSS}normalize=false", f"{LOSS}similarity=distance"]
 WITHOUT_ITSELF = [f"{LOSS}include_self=false"]
 STANDARDIZED = [f"{MODEL}standardize=true"]
-# The null of what an encoder loses: one that has not learned.
-UNTRAINED = [f"{MODEL}optimizer.init_args.lr=0.0", "--trainer.max_epochs=1", "--trainer.limit_train_batches=1"]
 # Standard deviations of the changes of content and style: the precisions 25 and 5 of AnInfoNCE, then to exact content.
 CHANGES = ((0.2, 0.447), (0.3, 0.3), (0.1, 0.3), (0.03, 0.3), (0.0, 0.3))
 RATIOS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.001)  # of the temperatures, tau_c / tau_s
@@ -47,6 +47,7 @@ def linear() -> Arms:
     yield "tau_c > tau_s", two_temperatures(8, 10.0, 1.0)
     yield "d_c = 4, without itself", WITHOUT_ITSELF
     yield "tau_c < tau_s, without itself", [*WITHOUT_ITSELF, *two_temperatures(8, 0.1, 1.0)]
+    yield "untrained", UNTRAINED
 
 
 def box() -> Arms:
@@ -79,7 +80,8 @@ def crossed() -> Arms:
             for scale, (words, tau) in scales.items():
                 same = [*law, *negatives, *words]
                 yield f"{space}, {contrast}, {scale}, one tau", [*same, f"{LOSS}temperature={tau}"]
-                yield f"{space}, {contrast}, {scale}, two tau", [*same, *two_temperatures(6, 0.1 * tau, tau)]
+                yield f"{space}, {contrast}, {scale}, tau_c < tau_s", [*same, *two_temperatures(6, 0.1 * tau, tau)]
+        yield f"{space}, untrained", [*law, *UNTRAINED]
 
 
 def changes(content: float, style: float) -> str:
@@ -112,6 +114,7 @@ def rules() -> Arms:
         }
         for name, words in temperatures.items():
             yield f"sigma_c {sigma}, {name}", [*law, f"{DATA}content_scale={sigma}", *words]
+        yield f"sigma_c {sigma}, untrained", [*law, f"{DATA}content_scale={sigma}", *UNTRAINED]
 
 
 def learned() -> Arms:
@@ -120,13 +123,15 @@ def learned() -> Arms:
     for content, style in CHANGES:
         near = [] if content else [f"{DATA}norm_tolerance=null"]
         yield changes(content, style), [f"{DATA}content_scale={content}", f"{DATA}style_scale={style}", *near]
+    yield "untrained", UNTRAINED
 
 
 def classes() -> Arms:
     """Lemma 1: content that is a class."""
-    yield "one per class", []
-    yield "many per class", [f"{DATA}spread=1.0"]
-    yield "untrained", [f"{MODEL}optimizer.init_args.lr=0.0", "--trainer.max_epochs=2"]
+    untrained = [f"{MODEL}optimizer.init_args.lr=0.0", "--trainer.max_epochs=2"]
+    for content, words in {"one per class": [], "many per class": [f"{DATA}spread=1.0"]}.items():
+        yield content, words
+        yield f"{content}, untrained", [*words, *untrained]
 
 
 def table2(size: str) -> Arms:

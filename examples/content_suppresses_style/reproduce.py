@@ -42,6 +42,7 @@ LINES: dict[str, dict[str, tuple[str, str, Dash]]] = {
         "tau_c < tau_s": ("tau_c < tau_s", "green", "solid"),
         "tau_c < tau_s, without itself": ("the same, dotted", "green", "dotted"),
         "tau_c > tau_s": ("tau_c > tau_s", "red", "solid"),
+        "untrained": ("untrained", "ink", "solid"),
     },
     "box": {
         "d_c = 0": ("no content", "blue", "solid"),
@@ -296,15 +297,14 @@ def by_arm(rows: list[Row]):
     """The crossed arms: how much of the style z and h hold, mean and deviation over seeds."""
     groups: dict[str, list[Dot]] = {}
     for arm in dict.fromkeys(row.arm for row in rows):
-        space, contrast, label = arm.split(", ", 2)
+        *place, label = arm.split(", ", 2)
         h, z = (
             np.array([r.value for r in rows if (r.arm, r.quantity) == (arm, LATENTS[f"style in {x}"])]) for x in "hz"
         )
         std = z.std(ddof=1) if len(z) > 1 else np.nan
-        text, color = over_seeds(z, ".2f"), "orange" if space == "box" else "blue"
-        groups.setdefault(f"{space}, {contrast}", []).append(
-            Dot(label.replace("two tau", "tau_c < tau_s"), z.mean(), std, text, color, before=h.mean())
-        )
+        text, color = over_seeds(z, ".2f"), "orange" if place[0] == "box" else "blue"
+        dot = Dot(label, z.mean(), std, text, color, before=h.mean())
+        groups.setdefault(", ".join(place), []).append(dot)
     notes = (f"Rings: in h. {of_seeds(len({row.seed for row in rows}))}",)
     caption = Caption(title="Style in z", notes=notes)
     return dots(list(groups.items()), xlabel="adjusted R² of the style", caption=caption)
@@ -313,7 +313,7 @@ def by_arm(rows: list[Row]):
 def over_training(runs: dict[str, list[Path]]):
     """Lemma 1: the spread within classes over that between classes, over the epochs, as means over seeds."""
     lines = []
-    for (arm, folders), color in zip(runs.items(), ("blue", "orange", "green"), strict=True):
+    for (arm, folders), color in zip(runs.items(), ("blue", "ink", "orange", "violet"), strict=True):
         kinds: tuple[tuple[str, Dash], ...] = (("h", "solid"), ("z", "dashed"))
         for x, dash in kinds:
             series = [read_run(folder).scalars[f"val/collapse_{x}_within_class"] for folder in folders]

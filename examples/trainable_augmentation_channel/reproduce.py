@@ -32,7 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import bounds  # noqa: E402
 import estimators  # noqa: E402
 import policies  # noqa: E402
-from recipe import Fit, command, each, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
+from recipe import UNTRAINED, Fit, command, each, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 MODEL = "--model.init_args."
 ALONE = {"estimators": estimators.main, "policy": policies.main, "bounds": bounds.main}  # they train no whole method
@@ -51,7 +51,6 @@ ESTIMATORS = {
     "settle": ("DistinctPairs", "ScoreFunction", "AllPairs", "ExactInformation"),
     "long": ("DistinctPairs",),
 }
-UNTRAINED = [f"{MODEL}optimizer.init_args.lr=0.0", "--trainer.max_epochs=1", "--trainer.limit_train_batches=1"]
 VALIDATED = [
     "--trainer.callbacks+=lightning_ssl_geometry.callbacks.ChannelEvaluation",
     "--trainer.callbacks.split=val",
@@ -86,6 +85,8 @@ def settings(what: str) -> Iterator[tuple[str, list[str]]]:
                 estimator = f"{MODEL}policy_gradient=lightning_ssl_geometry.losses.{name}"
                 constants = [f"{MODEL}beta={beta}", f"{MODEL}entropy_weight={weight}"]
                 yield f"beta {beta:g}, {name}", [*printed, *constants, estimator]
+        if what == "settle":
+            yield "untrained", [*printed, *UNTRAINED]
     elif what in LAMBDAS:
         weights = LAMBDAS[what]
         yield from ((f"{weight:g}", [*added, *VALIDATED, f"{MODEL}entropy_weight={weight}"]) for weight in weights)
@@ -94,7 +95,7 @@ def settings(what: str) -> Iterator[tuple[str, list[str]]]:
     if what in ("table1", "as_printed", "table2", "plane"):
         simclr = [*added, "--config", str(HERE / "simclr.yaml")]
         yield "SimCLR", simclr
-    if what in ("table1", "table2"):
+    if what in ("table1", "table2", "plane"):
         yield "untrained", [*simclr, *UNTRAINED]
 
 
@@ -167,7 +168,10 @@ def settings_table(what: str, rows: list[Row]) -> str:
 def draw(options: argparse.Namespace, runs: dict[str, list[Path]]) -> None:
     """The page of all runs, and the paper's figures."""
     print(write_comparison(runs, output(options) / "comparison.html"))
-    drawn = comparison_figures({arm: folders for arm, folders in runs.items() if arm != "untrained"})
+    shown = {arm: folders for arm, folders in runs.items() if arm != "untrained"}
+    if options.what == "plane":  # of every run: some collapse
+        shown = {f"{arm}, {folder.parent.name}": [folder] for arm, folders in shown.items() for folder in folders}
+    drawn = comparison_figures(shown)
     for number, name in FIGURES.get(options.what, {}).items():
         print(save(drawn[name], output(options) / f"figure_{number}_{name}.png"))
 

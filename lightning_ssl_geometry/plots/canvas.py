@@ -115,13 +115,15 @@ def arrange(
     wide: float = WIDTH,
     tall: float | None = TALL,
     most: float = WIDTH,
+    titled: bool = False,
 ) -> None:
     """Place axes of equal size in rows of two, write the caption, and set the figure's height.
 
     All sizes are in pixels. `left`, `right` and `foot` are the least space left of, right of and below each of the
     axes. `wide` is the width of a row. `tall` is the height of the axes. If `tall` is None, the axes are square. `most`
-    is the greatest width of the axes.
+    is the greatest width of the axes. `titled` leaves space for a title above the name of the y axis.
     """
+    top = TOP + _ROW * titled
     columns = min(len(cells), 2)
     for _ in range(2):
         *needed, slanted = np.max([_needed(axes) for axes in cells], axis=0)
@@ -132,10 +134,10 @@ def arrange(
         for axes in cells:  # slanted names hang out farther if the axes are narrower
             put(axes, left, TOP, wide=size, tall=TALL)
     tall = size if tall is None else tall
-    above = stretch(figure, -(-len(cells) // columns) * (TOP + tall + foot), caption)
+    above = stretch(figure, -(-len(cells) // columns) * (top + tall + foot), caption)
     for place, axes in enumerate(cells):
         row, column = divmod(place, columns)
-        put(axes, column * wide / columns + left, above + row * (TOP + tall + foot) + TOP, wide=size, tall=tall)
+        put(axes, column * wide / columns + left, above + row * (top + tall + foot) + top, wide=size, tall=tall)
 
 
 def _needed(axes: "Axes") -> tuple[float, float, float, bool]:
@@ -279,9 +281,9 @@ def y_axis(
     head(axes, f"{label}{' (log scale)' if log else ''}{left_out}", COLORS["muted"])
 
 
-def head(axes: "Axes", text: str, color: str) -> None:
-    """Write a text above axes. :func:`arrange` leaves no extra space for it."""
-    write(axes, text, (0, 1), offset=(-LEFT, 16), color=color, ha="left")
+def head(axes: "Axes", text: str, color: str, row: int = 0) -> None:
+    """Write a text above axes, in the row of the name of the y axis, or as a title in row 1."""
+    write(axes, text, (0, 1), offset=(-LEFT, 16 + _ROW * row), color=color, ha="left")
     axes.texts[-1].set_in_layout(False)
 
 

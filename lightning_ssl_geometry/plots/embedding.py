@@ -43,14 +43,14 @@ def overlay(runs: Sequence[tuple[str, Floats]], *, caption: Caption = _NO_CAPTIO
         raise ValueError(f"Expected embeddings (n, P) with P >= 2, but got {wrong[0]}.")
     figure, cells = canvas(len(runs))
     for axes, (title, z) in zip(cells, runs, strict=True):
-        y_axis(axes, values, "" if title else "value", floor=None, log=False)
+        y_axis(axes, values, "value", floor=None, log=False)
+        head(axes, title, COLORS["ink"], row=1)
         x_axis(axes, "dimension", (1.0, float(z.shape[1])))
-        head(axes, title, COLORS["ink"])
         alpha = float(np.clip(20 / len(z), 0.1, 0.6))
         for row in z:
             axes.plot(np.arange(1, len(row) + 1), row, color=COLORS["blue"], linewidth=0.8, alpha=alpha)
         _tips_by_dimension(axes, z)
-    arrange(figure, cells, caption, right=_RIGHT)
+    arrange(figure, cells, caption, right=_RIGHT, titled=any(title for title, _ in runs))
     return figure
 
 
@@ -85,7 +85,8 @@ def scatter(
                 axes.plot(*z[rows].T, "o", markersize=4.5, color=color, alpha=0.6, markeredgewidth=0)
         _tips_by_sample(axes, z, label)
     wide = _WIDEST if len(runs) == 1 else WIDTH - _LEGEND * bool(classes)
-    arrange(figure, cells, caption, right=_RIGHT, wide=wide, tall=None)
+    titled = any(title for title, *_ in runs)
+    arrange(figure, cells, caption, right=_RIGHT, wide=wide, tall=None, titled=titled)
     legend = [(f"{kind}", _color(classes, kind)) for kind in classes] + [("others", COLORS["muted"])] * bool(others)
     for row, (name, color) in enumerate(legend):
         write(cells[-1], f"\N{BLACK CIRCLE} {name}", (1, 1), offset=(12, -6 - 15.0 * row), color=color)
@@ -118,9 +119,9 @@ def _tips_by_sample(axes: "Axes", z: Floats, label: NDArray[np.int64] | None) ->
 
 
 def _plane(axes: "Axes", title: str, far: float, names: Sequence[str]) -> None:
-    head(axes, title, COLORS["ink"])
     across, up = names or ("first dimension", "second dimension")
-    y_axis(axes, np.array([-far, far]), "" if title else up, floor=None, log=False)
+    y_axis(axes, np.array([-far, far]), up, floor=None, log=False)
+    head(axes, title, COLORS["ink"], row=1)
     x_axis(axes, across, (-far, far))
     axes.set_ylim(axes.get_xlim())
     if names:
