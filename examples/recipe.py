@@ -76,6 +76,16 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
     return made
 
 
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """End the command with one line if a file or folder is missing, or cannot be read or written."""
+    try:
+        yield
+    except OSError as error:
+        print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
 def add_seeds_and_jobs(made: argparse.ArgumentParser, seeds: list[int], *, jobs: int) -> None:
     """Add `--seeds`, different numbers, and `--jobs`, with these defaults."""
     made.add_argument("--seeds", type=at_least(0), nargs="+", default=seeds, action=Different)

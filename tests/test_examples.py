@@ -147,6 +147,19 @@ def test_a_recipe_refuses_what_it_cannot_run(words, message, monkeypatch, capsys
     assert message in capsys.readouterr().err
 
 
+def test_a_file_that_cannot_be_read_ends_a_recipe_in_one_line(tmp_path, monkeypatch, capsys):
+    recipe = script("tabular").recipe
+    monkeypatch.setattr(sys, "argv", ["examples/tabular/reproduce.py"])
+    with pytest.raises(SystemExit) as ended, recipe.errors_in_one_line():
+        (tmp_path / "missing").read_text()
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("reproduce.py: error: [Errno 2] No such file or directory: ")
+    assert error.count("\n") == 1
+    texts = [path.read_text() for path in EXAMPLES.glob("*/reproduce.py")]
+    assert all("errors_in_one_line():\n        " in text for text in texts)
+
+
 def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):
     recipe = script("homomorphic_ssl")
     counted = {"table1": 3 * 4 + 1 + 4, "table2": 2 * 4, "strength": 9, "base_size": 2 * 5 + 2, "distance": 5 + 2}

@@ -16,7 +16,20 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from agreements import Row, agreements
 from readouts import EPOCHS, PATIENCES, READOUTS, Readout
-from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, read, run_all, write
+from recipe import (
+    Fit,
+    command,
+    each,
+    errors_in_one_line,
+    finished,
+    grid,
+    markdown,
+    over_seeds,
+    parser,
+    read,
+    run_all,
+    write,
+)
 from study import ALIKE
 from study import ARMS as STUDIED
 
@@ -106,14 +119,15 @@ def _diagnosed(options: argparse.Namespace, models: Mapping[str, Path], folder: 
 
     def fit(name: str, model: Path) -> Fit:
         place = folder / name
-        words = ["-m", "lightning_ssl_geometry", "diagnose", str(model), "--output", str(folder), "--name", name]
+        words = ["-m", "lightning_ssl_geometry", "diagnose", "--config", str(HERE / "diagnosed.yaml")]
+        words += ["--run", str(model), "--output", str(folder), "--name", name, "--progress", "false"]
 
         def done(place: Path) -> Path | None:  # a diagnosis that is older than its model is of another model
             found = finished(place)
             newer = found is not None and found.stat().st_mtime >= model.stat().st_mtime
             return found if newer else None
 
-        return Fit(f"diagnosis of {name}", [*words, "--progress", "false"], place, done)
+        return Fit(f"diagnosis of {name}", words, place, done)
 
     fits = {name: fit(name, model) for name, model in models.items()}
     run_all(fits.values(), options.jobs)
@@ -172,4 +186,5 @@ def _cells(row: Row) -> list[str]:
 
 if __name__ == "__main__":
     given = parser(__doc__, "runs/choosing", what=["study", "guard"]).parse_intermixed_args()
-    {"study": study, "guard": guard}[given.what](given)
+    with errors_in_one_line():
+        {"study": study, "guard": guard}[given.what](given)

@@ -22,7 +22,7 @@ from lightning_ssl_geometry.functional import counter_hash, info_nce
 from lightning_ssl_geometry.plots import RAMP, Caption, Curve, curves
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
-from recipe import Different, at_least, markdown, output_folder, over_seeds, save, write  # noqa: E402
+from recipe import Different, at_least, errors_in_one_line, markdown, output_folder, over_seeds, save, write  # noqa: E402
 
 DIM, CONTENT = 10, 2
 CONTENT_SCALES = {"box": (1.0, 5.0, 10.0, 20.0, 50.0, 100.0), "sphere": (1.0,)}  # the sphere has the ratio alone
@@ -124,4 +124,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with errors_in_one_line():
+        main()

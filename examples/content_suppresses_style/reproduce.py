@@ -30,7 +30,20 @@ from lightning_ssl_geometry.report import comparison_figures, read_run, write_co
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from arms import ARMS, CHANGES, changes, configs, settings  # noqa: E402
-from recipe import Fit, command, each, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
+from recipe import (  # noqa: E402
+    Fit,
+    command,
+    each,
+    errors_in_one_line,
+    finished,
+    grid,
+    markdown,
+    over_seeds,
+    parser,
+    paths,
+    save,
+    write,
+)
 
 # Figure -> the arms that it shows -> name, colour and dash of the line. The tables have all arms.
 LINES: dict[str, dict[str, tuple[str, str, Dash]]] = {
@@ -370,4 +383,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with errors_in_one_line():
+        main()

@@ -35,7 +35,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import after_training  # noqa: E402
 from after_training import STRENGTHS  # noqa: E402
 from draw_points import Point, points  # noqa: E402
-from recipe import Fit, command, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
+from recipe import Fit, command, errors_in_one_line, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 VIEWS = "--data.init_args.views.init_args."
 PROJECTOR = "--model.init_args.projector"
@@ -292,4 +292,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with errors_in_one_line():
+        main()

@@ -27,7 +27,7 @@ from lightning_ssl_geometry.report import read_run
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import law  # noqa: E402
-from recipe import Fit, command, each, grid, markdown, over_seeds, parser, save, write  # noqa: E402
+from recipe import Fit, command, each, errors_in_one_line, grid, markdown, over_seeds, parser, save, write  # noqa: E402
 
 ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
 MODEL, VIEWS = "--model.init_args.", "--data.init_args.views.init_args."
@@ -237,4 +237,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with errors_in_one_line():
+        main()

@@ -119,4 +119,5 @@ def table(rows):
 
 
 if __name__ == "__main__":
-    main()
+    with recipe.errors_in_one_line():
+        main()

@@ -32,7 +32,20 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import bounds  # noqa: E402
 import estimators  # noqa: E402
 import policies  # noqa: E402
-from recipe import UNTRAINED, Fit, command, each, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
+from recipe import (  # noqa: E402
+    UNTRAINED,
+    Fit,
+    command,
+    each,
+    errors_in_one_line,
+    grid,
+    markdown,
+    over_seeds,
+    parser,
+    paths,
+    save,
+    write,
+)
 
 MODEL = "--model.init_args."
 ALONE = {"estimators": estimators.main, "policy": policies.main, "bounds": bounds.main}  # they train no whole method
@@ -205,4 +218,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with errors_in_one_line():
+        main()

@@ -27,6 +27,7 @@ import figure_3  # noqa: E402
 import figure_5  # noqa: E402
 import figure_6  # noqa: E402
 import kernel_identities  # noqa: E402
+from recipe import errors_in_one_line  # noqa: E402
 
 FIGURES = {
     "figure_1": figure_1,
@@ -64,4 +65,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with errors_in_one_line():
+        main()
