@@ -350,7 +350,7 @@ def test_a_recipes_run_continues_from_the_checkpoint_of_the_same_command(tmp_pat
 def test_settings_are_chosen_on_validation_digits(tmp_path):
     recipe = script("trainable_augmentation_channel")
     arms = dict(recipe.settings("settle"))
-    assert len(arms) == 2 * 4  # the constants, and the estimators of phase 2
+    assert len(arms) == 2 * 4 + 1  # the constants, and the estimators of phase 2; untrained
     for words in arms.values():
         cli = lightning_cli(["--config", str(EXAMPLES / recipe.HERE.name / "laptop.yaml"), *words], run=False)
         evaluations = [each.split for each in cli.trainer.callbacks if isinstance(each, ChannelEvaluation)]

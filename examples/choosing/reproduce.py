@@ -168,8 +168,8 @@ def study(options: argparse.Namespace) -> None:
     for name, choice in {"end": chosen["the end"], "fifth": chosen["a fifth"]}.items():
         values = [_Value(**row) for model in choice.model_rows() for row in _values(model)]
         print(write(values, options.output / f"study_{name}.csv", ".4g"))
-    knobs = [_Knob(**row) for row in chosen["the end"].score_rows() if row["knob"]]
-    print(write(knobs, options.output / "study_knobs.csv", ".4g"))
+    if knobs := [_Knob(**row) for row in chosen["the end"].score_rows() if row["knob"]]:
+        print(write(knobs, options.output / "study_knobs.csv", ".4g"))
     print(compare(ends, options.output / "comparison.html", choosing=chosen["the end"].panels()))
     header = ["scores after", "score", "runs", "tau [95%]", "regret, points [95%]", "by chance"]
     print(markdown(header, map(_cells, rows)))
