@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from recipes import beside
 
 from lightning_ssl_geometry.cli import main
@@ -47,6 +48,40 @@ def test_a_run_of_the_study_keeps_the_weights_after_a_fifth(tmp_path):
     main(["fit", *words, *fewer])
     (run,) = tmp_path.glob("*/version_0")
     assert recipe._fifth(run) == run / "checkpoints" / "epoch=9.ckpt"
+
+
+def test_the_gain_of_views_over_samples_is_that_of_a_linear_projector():
+    scores = beside("choosing", "paper_scores")
+    generator = torch.Generator().manual_seed(0)
+    h = torch.randn(2, 50, 6, generator=generator, dtype=torch.float64)
+    weight = torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    views = [weight.T @ (b - a) for a, b in zip(*h, strict=True)]
+    pairs = [(weight.T @ (a - b), a - b) for a in h[0] for b in h[0]]
+    of_views = sum(x.square().sum() for x in views) / (h[1] - h[0]).square().sum()
+    of_samples = sum(x.square().sum() for x, _ in pairs) / sum(x.square().sum() for _, x in pairs)
+    assert scores.secant_gain(h, h @ weight) == pytest.approx(float(of_views / of_samples), rel=1e-9)
+
+
+def test_cluster_learnability_looks_at_earlier_rows_alone():
+    scores = beside("choosing", "paper_scores")
+    generator = torch.Generator().manual_seed(0)
+    rows, cluster = torch.randn(40, 3, generator=generator), torch.randint(3, (40,), generator=generator)
+    right = 0
+    for k in range(1, 40):
+        nearest = min(range(k), key=lambda j: float((rows[k] - rows[j]).norm()))
+        right += int(cluster[nearest] == cluster[k])
+    assert scores.cluster_learnability(rows, cluster) == pytest.approx(right / 39)
+    apart = torch.cat([torch.zeros(20, 3), torch.full((20, 3), 9.0)]) + 0.1 * rows
+    assert scores.cluster_learnability(apart, torch.arange(40) // 20) == pytest.approx(38 / 39)
+
+
+def test_all_scores_of_the_papers_are_numbers():
+    scores = beside("choosing", "paper_scores")
+    guard = beside("choosing", "guard")
+    torch.manual_seed(0)
+    found = scores.measured(guard.ARMS["SimCLR, tau = 1"](), scores.DigitsDataModule(batch_size=64, seed=0))
+    assert set(found) == set(scores.GOOD)
+    assert all(math.isfinite(value) for value in found.values())
 
 
 def test_agreement_of_scores_early_and_at_the_end():

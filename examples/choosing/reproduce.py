@@ -5,8 +5,10 @@ python examples/choosing/reproduce.py guard --seeds $(seq 0 29) --jobs 2
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -15,6 +17,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from agreements import Row, agreements
+from paper_scores import GOOD, TABLE, Value
 from readouts import EPOCHS, PATIENCES, READOUTS, Readout
 from recipe import (
     Fit,
@@ -33,13 +36,14 @@ from recipe import (
 from study import ALIKE
 from study import ARMS as STUDIED
 
-from lightning_ssl_geometry.diagnose import choose, compare
+from lightning_ssl_geometry.diagnose import Choice, choose, compare
 from lightning_ssl_geometry.diagnose.choosing import run_settings
+from lightning_ssl_geometry.diagnose.scores import Score
 
 HERE = Path(__file__).resolve().parent
 
 
-class _Value(NamedTuple):
+class _Measured(NamedTuple):
     model: str
     score: str
     value: float
@@ -121,13 +125,7 @@ def _diagnosed(options: argparse.Namespace, models: Mapping[str, Path], folder: 
         place = folder / name
         words = ["-m", "lightning_ssl_geometry", "diagnose", "--config", str(HERE / "diagnosed.yaml")]
         words += ["--run", str(model), "--output", str(folder), "--name", name, "--progress", "false"]
-
-        def done(place: Path) -> Path | None:  # a diagnosis that is older than its model is of another model
-            found = finished(place)
-            newer = found is not None and found.stat().st_mtime >= model.stat().st_mtime
-            return found if newer else None
-
-        return Fit(f"diagnosis of {name}", words, place, done)
+        return Fit(f"diagnosis of {name}", words, place, lambda place: _newer(finished(place), model))
 
     fits = {name: fit(name, model) for name, model in models.items()}
     run_all(fits.values(), options.jobs)
@@ -135,6 +133,33 @@ def _diagnosed(options: argparse.Namespace, models: Mapping[str, Path], folder: 
     if missing := [name for name, place in found.items() if place is None]:
         sys.exit(f"No diagnosis of {'; '.join(missing)}. Start the command again to repeat these.")
     return {name: place for name, place in found.items() if place is not None}
+
+
+def _with_paper_scores(options: argparse.Namespace, choice: Choice, models: Mapping[str, Path], folder: Path) -> Choice:
+    """Measure the scores of paper_scores.py on models, and add those that all models have."""
+
+    def fit(name: str, model: Path) -> Fit:
+        words = [str(HERE / "paper_scores.py"), str(model), "--folder", str(folder / name)]
+        return Fit(f"scores of {name}", words, folder / name, lambda place: _newer(_exists(place / TABLE), model))
+
+    fits = {name: fit(name, model) for name, model in models.items()}
+    run_all(fits.values(), options.jobs)
+    if missing := [name for name, one in fits.items() if not one.done(one.folder)]:
+        sys.exit(f"No scores of {'; '.join(missing)}. Start the command again to repeat these.")
+    tables = {name: {row.score: row.value for row in read(one.done(one.folder), Value)} for name, one in fits.items()}
+    found, left_out = list(choice.scores), dict(choice.left_out)
+    for score, good in GOOD.items():
+        values = {name: tables[name][score] for name in choice.accuracy or {}}
+        if lacks := [name for name, value in values.items() if not math.isfinite(value)]:
+            left_out[score] = f"no finite value of {', '.join(lacks)}"
+        else:
+            found.append(Score(score, good, values, ""))
+    return replace(choice, scores=tuple(found), left_out=left_out)
+
+
+def _newer(found: Path | None, model: Path) -> Path | None:
+    """A result of a model, unless the model was trained again since."""
+    return found if found is not None and found.stat().st_mtime >= model.stat().st_mtime else None
 
 
 def _last(run: Path) -> Path:
@@ -152,8 +177,9 @@ def study(options: argparse.Namespace) -> None:
     runs = grid(options, {arm: list(of.words) for arm, of in STUDIED.items()}, _trained)
     named = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs)}
     settings = {name: known for name, folder in named.items() if (known := run_settings(str(folder)))}
-    ends = _diagnosed(options, {name: _last(folder) for name, folder in named.items()}, options.output / "end")
+    models = {name: _last(folder) for name, folder in named.items()}
     fifths = {name: fifth for name, folder in named.items() if (fifth := _fifth(folder))}
+    ends = _diagnosed(options, models, options.output / "end")
     early = _diagnosed(options, fifths, options.output / "fifth")
     alike = {name: folder for name, folder in ends.items() if name.rpartition(", seed ")[0] in ALIKE}
     chosen = {
@@ -162,11 +188,15 @@ def study(options: argparse.Namespace) -> None:
         "the end, runs with a fifth": choose({name: ends[name] for name in early}),
         "a fifth": choose(early),
     }
+    for when, choice in chosen.items():
+        of, folder = (fifths, "scores_fifth") if when == "a fifth" else (models, "scores_end")
+        known = {name: of[name] for name in choice.accuracy or {}}
+        chosen[when] = _with_paper_scores(options, choice, known, options.output / folder)
     accuracy = chosen["the end"].accuracy or {}
     rows = [row for when, choice in chosen.items() for row in agreements(when, choice, accuracy)]
     print(write(rows, options.output / "study.csv", ".4g"))
     for name, choice in {"end": chosen["the end"], "fifth": chosen["a fifth"]}.items():
-        values = [_Value(**row) for model in choice.model_rows() for row in _values(model)]
+        values = [_Measured(**row) for model in choice.model_rows() for row in _values(model)]
         print(write(values, options.output / f"study_{name}.csv", ".4g"))
     if knobs := [_Knob(**row) for row in chosen["the end"].score_rows() if row["knob"]]:
         print(write(knobs, options.output / "study_knobs.csv", ".4g"))

@@ -90,8 +90,8 @@ def cross_matrix(
     aside, below = (_LETTER * TEXT * max(len(shortened(name, _NAME)) for name in each) for each in (rows, columns))
     left = aside + 12
     cell = min(_LARGEST, (WIDTH - left - 2) / shape[1], _TALLEST / shape[0])
-    size = {"most": cell * shape[1], "tall": cell * shape[0]}
-    arrange(figure, [axes], _NO_CAPTION, left=left, right=2, foot=below + 2 * _LINE + _FOOT, **size)
+    most, tall, foot = cell * shape[1], cell * shape[0], below + 2 * _LINE + _FOOT
+    arrange(figure, [axes], _NO_CAPTION, left=left, right=2, foot=foot, tall=tall, most=most)
     every = max(1, int(np.ceil(_LINE / cell)))
     _name(axes, rows, columns, every=every)
     if cell >= _ROOM:
