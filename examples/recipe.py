@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,8 +29,8 @@ UNTRAINED = [
     "--model.init_args.optimizer.init_args.lr=0.0",
     *(f"--trainer.{name}=1" for name in ("max_epochs", "check_val_every_n_epoch", "limit_train_batches")),
 ]
+_LOGGER = "--trainer.logger.init_args."
 LOCK = "lock"  # held while a process runs a fit in a folder
-RESUMED = ("--ckpt_path", "last")
 _Row = TypeVar("_Row", bound=tuple[Any, ...])  # a NamedTuple
 
 
@@ -124,8 +125,7 @@ class Different(argparse.Action):
 
 def logger(folder: Path) -> list[str]:
     """Arguments that make a run write to a folder."""
-    to = "--trainer.logger.init_args."
-    return [f"{to}save_dir", str(folder.parent), f"{to}name", folder.name]
+    return [f"{_LOGGER}save_dir", str(folder.parent), f"{_LOGGER}name", folder.name]
 
 
 def command(
@@ -139,7 +139,7 @@ def command(
     data_seed: int | None = None,
     program: Sequence[str] = ("-m", "lightning_ssl_geometry", "fit"),
 ) -> list[str]:
-    """Put together the command line of a run. It continues an interrupted run with the same command line.
+    """Put together the command line of a run.
 
     Args:
         options: The recipe's arguments.
@@ -155,39 +155,57 @@ def command(
     of_data = f"--data.init_args.seed={seed if data_seed is None else data_seed}"
     words += ["--seed_everything", str(seed), of_data, *(f"{key}seed={seed}" for key in seeded)]
     root = [f"--data.init_args.root={options.root}"] if options.root else []
-    words += [*logger(folder), *root, *options.more]
-    return [*words, *(RESUMED if _interrupted(folder, words) else [])]
+    return [*words, *logger(folder), *root, *options.more]
 
 
-def _interrupted(folder: Path, words: list[str]) -> bool:
-    """Whether a run with these words, and these contents of its YAML files, has left a checkpoint."""
-    kept = folder / COMMAND
-    same = kept.exists() and kept.read_text() == _said(words)
-    return same and any(folder.glob("version_*/checkpoints/last*.ckpt"))
+def _left_by(fit: Fit) -> Path | None:
+    """The newest whole checkpoint that an interrupted run of a fit has left, if its command line was the same."""
+    if not _ran_before(fit) or not any(word.startswith(_LOGGER) for word in fit.words):
+        return None
+    first = _kept(fit).get("first", 0)
+    for version in sorted((each for each in _versions(fit.folder) if each >= first), reverse=True):
+        found = fit.folder.glob(f"version_{version}/checkpoints/last*.ckpt")
+        if whole := [path for path in found if zipfile.is_zipfile(path)]:
+            return max(whole, key=lambda path: path.stat().st_mtime)
+    return None
 
 
-def _said(words: Sequence[str]) -> str:
+def _versions(folder: Path) -> list[int]:
+    names = (path.name.removeprefix("version_") for path in folder.glob("version_*"))
+    return [int(name) for name in names if name.isdigit()]
+
+
+def _kept(fit: Fit) -> dict[str, Any]:
+    """What is known of the newest run in a fit's folder: its words, and the number of its first version."""
+    return _json(path) if (path := fit.folder / COMMAND).exists() else {}
+
+
+def _ran_before(fit: Fit) -> bool:
+    """Whether the newest run in a fit's folder had the same words, and YAML files with the same contents."""
+    return {key: value for key, value in _kept(fit).items() if key != "first"} == _said(fit.words)
+
+
+def _said(words: Sequence[str]) -> dict[str, list[str]]:
     """The words of a command line, the contents of its YAML files in place of their paths, without where it writes."""
-    own = [word for word in words if word not in RESUMED]
-    own = [part for word in own for part in (word.split("=", 1) if word.startswith(("--config=", "-c=")) else [word])]
+    own = [part for word in words for part in (word.split("=", 1) if word.startswith(("--config=", "-c=")) else [word])]
     files = [place + 1 for place, word in enumerate(own[:-1]) if word == "--config" or (word == "-c" and place)]
     digests = [hashlib.sha256(Path(own[place]).read_bytes()).hexdigest() for place in files]
-    named = [Path(word).name if place in files or os.path.isabs(word) else word for place, word in enumerate(own)]
+    scripts = [place for place, word in enumerate(own[:1]) if word.endswith(".py")]
+    named = [Path(word).name if place in files + scripts else word for place, word in enumerate(own)]
     writes = [  # another folder is no other run
         place
         for place, word in enumerate(named)
-        if word.startswith("--trainer.logger.init_args.") or word in ("--folder", "--encoder")
+        if word.startswith(_LOGGER) or word in ("--folder", "--encoder", "--run", "--output")
     ]
     kept = [word for place, word in enumerate(named) if place not in writes and place - 1 not in writes]
-    return json.dumps({"words": kept, "configs": digests})
+    return {"words": kept, "configs": digests}
 
 
 def _check(fit: Fit) -> None:
     """End the command if the finished run in a fit's folder had another command line or other YAML files."""
-    kept = fit.folder / COMMAND
-    if not kept.exists() or kept.read_text() == (said := _said(fit.words)):
+    if not (fit.folder / COMMAND).exists() or _ran_before(fit):
         return
-    before, now = _json(kept).get("words", []), json.loads(said)["words"]
+    before, now = _kept(fit).get("words", []), _said(fit.words)["words"]
     found = [word for word in before if word not in now]
     wanted = [word for word in now if word not in before]
     what = f"{found} for {wanted}" if found or wanted else "other contents of the YAML files"
@@ -217,9 +235,13 @@ def _run(fit: Fit, jobs: int, waits: bool) -> bool:
         return True
     fit.folder.mkdir(parents=True, exist_ok=True)
     with alone(fit.folder, waits) as lock:
-        if lock is not None and not fit.done(fit.folder):
+        if lock is None:
+            return False
+        if fit.done(fit.folder):  # another command has run it in the meantime
+            _check(fit)
+        else:
             _run_here(fit, jobs, lock)
-        return lock is not None
+        return True
 
 
 @contextmanager
@@ -242,11 +264,14 @@ def _run_here(fit: Fit, jobs: int, lock: int) -> None:
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     environment = os.environ | {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"}
     print(f"{fit.name} ...", flush=True)
-    (fit.folder / COMMAND).write_text(_said(fit.words))
+    checkpoint = _left_by(fit)
+    first = _kept(fit).get("first", 0) if _ran_before(fit) else max(_versions(fit.folder), default=-1) + 1
+    (fit.folder / COMMAND).write_text(json.dumps(_said(fit.words) | {"first": first}))
+    resumed = [] if checkpoint is None else ["--ckpt_path", str(checkpoint)]
     log = fit.folder / "log.txt"
     with log.open("w") as file:
         code = subprocess.run(
-            [sys.executable, *fit.words],
+            [sys.executable, *fit.words, *resumed],
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,
@@ -296,11 +321,15 @@ def write(rows: Sequence[NamedTuple], path: Path, digits: str = ".6g", nan: str 
     """Write rows of one kind to a CSV, floats with these digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     begun = path.with_name(f"{path.name}.{os.getpid()}")  # whole, or not there: the command may be stopped at any time
-    with begun.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(rows[0]._fields)
-        writer.writerows([_cell(value, digits, nan) for value in row] for row in rows)
-    return begun.replace(path)
+    try:
+        with begun.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(rows[0]._fields)
+            writer.writerows([_cell(value, digits, nan) for value in row] for row in rows)
+        return begun.replace(path)
+    except OSError:
+        begun.unlink(missing_ok=True)
+        raise
 
 
 def read(path: Path, kind: type[_Row]) -> list[_Row]:

@@ -1,6 +1,7 @@
 """Every YAML under examples/ is run, or at least takes a step on made-up data of the right shape."""
 
 import importlib.util
+import json
 import math
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import forked
@@ -327,24 +329,74 @@ def test_the_information_of_the_bounds_is_that_of_the_closed_form_and_of_samples
     assert bounds.information(6.0, 4.0, 3) == pytest.approx(np.log(density).mean(), abs=0.05)
 
 
-def test_a_recipes_run_continues_from_the_checkpoint_of_the_same_command(tmp_path, monkeypatch):
+@pytest.fixture
+def killed(tmp_path, monkeypatch):
+    """Start a run with words and a YAML file of a text. It is killed, and leaves the version and checkpoint asked for.
+
+    Returns the version whose checkpoint it continued from, or None.
+    """
     recipe = script("trainable_augmentation_channel")
-    started = []
+    config = tmp_path / "one.yaml"
 
-    def interrupted(words, **_):
-        started.append(words[1:])
-        (tmp_path / "version_0" / "checkpoints").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "version_0" / "checkpoints" / "last.ckpt").touch()
-        return recipe.argparse.Namespace(returncode=1)
+    def killed(more, text, version, checkpoint="whole"):
+        def run(words, **_):
+            started.append(Path(words[words.index("--ckpt_path") + 1]) if "--ckpt_path" in words else None)
+            if version is not None:
+                folder = tmp_path / f"version_{version}" / "checkpoints"
+                folder.mkdir(parents=True, exist_ok=True)
+                if checkpoint == "whole":
+                    torch.save({}, folder / "last.ckpt")
+                elif checkpoint == "torn":
+                    (folder / "last.ckpt").write_text("PK")
+            return recipe.argparse.Namespace(returncode=-9)
 
-    monkeypatch.setattr(sys.modules["recipe"].subprocess, "run", interrupted)
-    config, longer = tmp_path / "one.yaml", ["--trainer.max_epochs=2"]
-    for more, text in (([], "a"), ([], "a"), ([], "a"), (longer, "a"), (longer, "a"), (longer, "b"), (longer, "b")):
+        started = []
+        monkeypatch.setattr(sys.modules["recipe"].subprocess, "run", run)
         config.write_text(text)
         options = recipe.argparse.Namespace(root=None, more=more)
         words = recipe.command(options, tmp_path, configs=[config], added=[], seed=0)
         sys.modules["recipe"].run_all([recipe.Fit("one", words, tmp_path, lambda folder: None)], jobs=1)
-    assert ["--ckpt_path" in words for words in started] == [False, True, True, False, True, False, True]
+        (found,) = started
+        return None if found is None else found.parent.parent.name
+
+    return killed
+
+
+def test_a_recipes_run_continues_from_the_checkpoint_of_the_same_command(killed):
+    longer = ["--trainer.max_epochs=2"]
+    assert killed([], "a", version=0) is None
+    assert killed([], "a", version=1) == "version_0"
+    assert killed([], "a", version=2) == "version_1"
+    assert killed(longer, "a", version=3) is None
+    assert killed(longer, "a", version=4) == "version_3"
+    assert killed(longer, "b", version=5) is None
+    assert killed(longer, "b", version=6) == "version_5"
+
+
+def test_a_recipes_run_does_not_continue_from_a_checkpoint_of_other_words(killed):
+    longer = ["--trainer.max_epochs=2"]
+    assert killed([], "a", version=0) is None
+    assert killed(longer, "a", version=None) is None  # killed before it made its folder
+    assert killed(longer, "a", version=1) is None  # and not version_0, which had other words
+    assert killed(longer, "a", version=2) == "version_1"
+
+
+def test_a_recipes_run_continues_from_an_older_version_if_the_newest_has_no_whole_checkpoint(killed):
+    assert killed([], "a", version=0) is None
+    assert killed([], "a", version=1, checkpoint="none") == "version_0"
+    assert killed([], "a", version=2, checkpoint="torn") == "version_0"
+    assert killed([], "a", version=3) == "version_0"
+    assert killed([], "a", version=4) == "version_3"
+
+
+def test_a_command_that_waited_refuses_a_run_of_other_words(tmp_path, monkeypatch):
+    recipe = sys.modules[script("trainable_augmentation_channel").Fit.__module__]
+    (tmp_path / "result").touch()
+    (tmp_path / recipe.COMMAND).write_text(json.dumps({"words": ["fit", "--beta=5"], "configs": [], "first": 0}))
+    found = iter([None])  # not finished before the wait
+    fit = recipe.Fit("one", ["fit", "--beta=0.5"], tmp_path, lambda folder: next(found, folder / "result"))
+    with pytest.raises(SystemExit, match=r"finished run with \['--beta=5'\] for \['--beta=0.5'\]"):
+        recipe.run_all([fit], jobs=1)
 
 
 def test_settings_are_chosen_on_validation_digits(tmp_path):

@@ -111,7 +111,7 @@ def measured(model: SSLModule, data: DigitsDataModule) -> dict[str, float]:
 def main() -> None:
     """Measure one checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     options = parser.parse_args()
     warnings.simplefilter("ignore")

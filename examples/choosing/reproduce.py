@@ -139,7 +139,7 @@ def _with_paper_scores(options: argparse.Namespace, choice: Choice, models: Mapp
     """Measure the scores of paper_scores.py on models, and add those that all models have."""
 
     def fit(name: str, model: Path) -> Fit:
-        words = [str(HERE / "paper_scores.py"), str(model), "--folder", str(folder / name)]
+        words = [str(HERE / "paper_scores.py"), "--run", str(model), "--folder", str(folder / name)]
         return Fit(f"scores of {name}", words, folder / name, lambda place: _newer(_exists(place / TABLE), model))
 
     fits = {name: fit(name, model) for name, model in models.items()}

@@ -115,7 +115,8 @@ def main() -> None:
     options = arguments.parse_args()
     rows = [row for space in CONTENT_SCALES for seed in options.seeds for row in measured(space, seed, options.rows)]
     print(write(rows, options.output / "landscape.csv", ".5g"))
-    header = ["", "", "inverse", "best full rank", "best collapsed", "scales of the best full rank (seed 0)"]
+    scales = f"scales of the best full rank (seed {min(options.seeds)})"
+    header = ["", "", "inverse", "best full rank", "best collapsed", scales]
     print(markdown(header, best_rows(rows)))
     for space in CONTENT_SCALES:
         for contrast in CONTRASTS:

@@ -7,11 +7,12 @@ digit's cell: 9 of them at the laptop's size.
 import argparse
 import hashlib
 import json
+import pickle
 import sys
 import warnings
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -140,6 +141,15 @@ def _said(options: argparse.Namespace, seed: int) -> str:
     return json.dumps(named | {"config": digest(options)})
 
 
+def _loaded(path: Path) -> dict[str, Any]:
+    """What a file of an encoder holds; nothing if there is none, or it is damaged."""
+    try:
+        return torch.load(path) if path.exists() else {}
+    except (RuntimeError, EOFError, pickle.UnpicklingError):
+        print(f"{path} is damaged: its encoder is trained anew.", file=sys.stderr)
+        return {}
+
+
 def encoder(
     options: argparse.Namespace, folder: Path, seed: int, network: str = "convolutions"
 ) -> tuple[CRLTACModule, ShiftedMNISTDataModule]:
@@ -151,7 +161,7 @@ def encoder(
     path, said = folder / f"encoder_seed{seed}.pt", _said(options, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     with alone(path.parent, waits=True):  # of two commands with one folder, one trains
-        kept = torch.load(path) if path.exists() else {}
+        kept = _loaded(path)
         if kept.get("said") != said:
             train_encoder(model, data, options.encoder_epochs)
             kept = {name: getattr(model, name).state_dict() for name in ("backbone", "projector")} | {"said": said}

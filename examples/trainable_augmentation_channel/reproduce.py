@@ -38,6 +38,7 @@ from recipe import (  # noqa: E402
     command,
     each,
     errors_in_one_line,
+    finished,
     grid,
     markdown,
     over_seeds,
@@ -116,11 +117,6 @@ def output(options: argparse.Namespace) -> Path:
     return options.output / options.size / options.what
 
 
-def finished(path: Path) -> Path | None:
-    """Find a finished run in a folder."""
-    return next((table.parent for table in sorted(path.glob("version_*/augmentation_channel.csv"))), None)
-
-
 def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> Fit:
     folder = output(options) / arm / f"seed{seed}"
     configs = [HERE / f"{options.size}.yaml"]
@@ -140,14 +136,18 @@ class Row(NamedTuple):
 
 def read(path: Path, arm: str, seed: int, split: str) -> Iterator[Row]:
     """Read the accuracies of a run on a split, and the measures of its policy and its embeddings."""
-    for found in read_run(path).evaluations:
-        if found.details["split"] == split and found.labels == "all":
+    accuracies = [each for each in read_run(path).evaluations if each.details["split"] == split]
+    with (path / "augmentation_channel.csv").open() as file:
+        measures = [row for row in csv.DictReader(file) if row["split"] == split]
+    if not accuracies or not measures or not all(row["value"] for row in measures):
+        tables = "linear_evaluation.csv or augmentation_channel.csv"
+        sys.exit(f"{arm}, seed {seed}: {tables} in {path} is damaged. Delete that folder, and start the command again.")
+    for found in accuracies:
+        if found.labels == "all":
             level, _, weighting = found.features.partition(", ")
             yield Row(arm, seed, level, weighting, found.accuracy)
-    with (path / "augmentation_channel.csv").open() as file:
-        for row in csv.DictReader(file):
-            if row["split"] == split:
-                yield Row(arm, seed, row["quantity"], row["weighting"], float(row["value"]))
+    for row in measures:
+        yield Row(arm, seed, row["quantity"], row["weighting"], float(row["value"]))
 
 
 def spread(rows: list[Row], arm: str, quantity: str, weighting: str) -> str:
