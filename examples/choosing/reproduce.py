@@ -127,12 +127,7 @@ def _diagnosed(options: argparse.Namespace, models: Mapping[str, Path], folder: 
         words += ["--run", str(model), "--output", str(folder), "--name", name, "--progress", "false"]
         return Fit(f"diagnosis of {name}", words, place, lambda place: _newer(finished(place), model))
 
-    fits = {name: fit(name, model) for name, model in models.items()}
-    run_all(fits.values(), options.jobs)
-    found = {name: one.done(one.folder) for name, one in fits.items()}
-    if missing := [name for name, place in found.items() if place is None]:
-        sys.exit(f"No diagnosis of {'; '.join(missing)}. Start the command again to repeat these.")
-    return {name: place for name, place in found.items() if place is not None}
+    return _done(options, {name: fit(name, model) for name, model in models.items()})
 
 
 def _with_paper_scores(options: argparse.Namespace, choice: Choice, models: Mapping[str, Path], folder: Path) -> Choice:
@@ -142,11 +137,8 @@ def _with_paper_scores(options: argparse.Namespace, choice: Choice, models: Mapp
         words = [str(HERE / "paper_scores.py"), "--run", str(model), "--folder", str(folder / name)]
         return Fit(f"scores of {name}", words, folder / name, lambda place: _newer(_exists(place / TABLE), model))
 
-    fits = {name: fit(name, model) for name, model in models.items()}
-    run_all(fits.values(), options.jobs)
-    if missing := [name for name, one in fits.items() if not one.done(one.folder)]:
-        sys.exit(f"No scores of {'; '.join(missing)}. Start the command again to repeat these.")
-    tables = {name: {row.score: row.value for row in read(one.done(one.folder), Value)} for name, one in fits.items()}
+    files = _done(options, {name: fit(name, model) for name, model in models.items()})
+    tables = {name: {row.score: row.value for row in read(file, Value)} for name, file in files.items()}
     found, left_out = list(choice.scores), dict(choice.left_out)
     for score, good in GOOD.items():
         values = {name: tables[name][score] for name in choice.accuracy or {}}
@@ -155,6 +147,15 @@ def _with_paper_scores(options: argparse.Namespace, choice: Choice, models: Mapp
         else:
             found.append(Score(score, good, values, ""))
     return replace(choice, scores=tuple(found), left_out=left_out)
+
+
+def _done(options: argparse.Namespace, fits: Mapping[str, Fit]) -> dict[str, Path]:
+    """Run what is missing. Return name -> what was written, or end the command if anything is still missing."""
+    run_all(fits.values(), options.jobs)
+    found: dict[str, Path] = {name: path for name, one in fits.items() if (path := one.done(one.folder))}
+    if missing := [one.name for name, one in fits.items() if name not in found]:
+        sys.exit(f"Missing: {'; '.join(missing)}. Start the command again to repeat these.")
+    return found
 
 
 def _newer(found: Path | None, model: Path) -> Path | None:
