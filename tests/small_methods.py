@@ -36,6 +36,10 @@ def simclr():
     return SimCLRModule(*networks(), optimizer=SGD, warmup_epochs=1)
 
 
+def simclr_in_chunks():
+    return SimCLRModule(*networks(), optimizer=SGD, warmup_epochs=1, chunk_size=16)
+
+
 def hssl():
     torch.manual_seed(0)
     return HSSLModule(
@@ -111,6 +115,7 @@ METHODS = {
     "crl_tac": crl_tac,
     "direct_clr": direct_clr,
     "simclr": simclr,
+    "simclr_in_chunks": simclr_in_chunks,
     "hssl": hssl,
     "homomorphic_byol": homomorphic_byol,
     "supervised": supervised,

@@ -121,6 +121,7 @@ def test_a_method_imports_no_sibling_method(path):
         "alternating",
         "augmentation_policy",
         "base",
+        "chunks",
         "classification",
         "fiber_pairs",
         "moving_target",

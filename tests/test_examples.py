@@ -96,6 +96,9 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     assert (found[steady] - published[steady]).abs().max() < 0.03  # other processors round otherwise
     spectra = pd.read_csv(output / "spectra.csv")
     assert spectra.groupby("group").size().to_dict() == dict.fromkeys(("small", "moderate", "large"), 16)
+    turned = pd.read_csv(output / "rotations.csv").groupby("angle")["rank"]
+    assert (turned.size() == 5).all()
+    assert (turned.mean().diff().dropna() > 0).all()
     same = ("--size", "smoke", "--seeds", "0", "--output", str(tmp_path))
     make(script("geometry_of_contrastive_learning"), *same, "--grid", "pools")
     pools = pd.read_csv(tmp_path / "pools" / "results.csv")

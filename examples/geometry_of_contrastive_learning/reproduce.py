@@ -4,8 +4,8 @@
 
 `FOLDER` has train/<class>/* and test/<class>/* (for `--size paper`: where CIFAR-100 is, or is put; `--size smoke` needs
 none). Runs that have finished are not repeated, so an interrupted command can be started again. Grids: `--grid
-projectors` (linear, and MLPs of one to three hidden layers in two widths, by strength), `--grid augmentations` (one
-added after the other) and `--grid long` (small and large, 60 epochs of a wider encoder), all of size laptop. In
+projectors` (linear, and MLPs of one and three hidden layers in two widths, by strength), `--grid augmentations` (one
+added after the other) and `--grid long` (small and large, 40 epochs of a wider encoder), all of size laptop. In
 OUTPUT/<grid>/ the page comparison.html and PNGs hold the figures, results.csv the first and the last value of every
 scalar of every run, spectra.csv the singular values of W before and after training, and each run's folder its own
 report.html.
@@ -74,7 +74,7 @@ def settings(grid: str) -> Iterator[tuple[str, list[str]]]:
             views = f"{VIEWS}strength={strength}"
             yield f"linear, {strength}", [views]
             for width in (64, 256):
-                for hidden in (1, 2, 3):
+                for hidden in (1, 3):
                     yield f"MLP {hidden} x {width}, {strength}", [views, *mlp(hidden, width)]
 
 
@@ -182,16 +182,32 @@ def bound_holds(groups: dict[str, list[Path]]) -> str:
     return f"L <= L_upper at {sum(gap >= 0 for gap in gaps)} of {len(gaps)} readouts" if gaps else ""
 
 
-def figure_10(seeds: int = 5):
-    """Rank of 500 rotations of a random one-hot image of 32 x 32 pixels, by the largest angle."""
-    angles = np.array([2.0, 5.0, 10.0, 20.0, 45.0, 90.0, 135.0, 180.0])
-    ranks = np.empty((seeds, len(angles)))
+class Rotations(NamedTuple):
+    """The rank of 500 rotations of one image, by angles up to `angle`."""
+
+    seed: int
+    angle: float
+    rank: int
+
+
+def rotations(seeds: int = 5) -> list[Rotations]:
+    """Rotations of a random one-hot image of 32 x 32 pixels."""
+    rows = []
     for seed in range(seeds):
         generator = torch.Generator().manual_seed(seed)
         image = torch.zeros(1, 32, 32)
         image.view(-1)[torch.randint(32 * 32, (1,), generator=generator)] = 1.0
-        ranks[seed] = [rotation_rank(image, angle, 500, generator=generator).item() for angle in angles]
-    line = Curve("mean, deviation", angles, ranks.mean(0), spread=ranks.std(0, ddof=1))
+        for angle in (2.0, 5.0, 10.0, 20.0, 45.0, 90.0, 135.0, 180.0):
+            rows.append(Rotations(seed, angle, int(rotation_rank(image, angle, 500, generator=generator))))
+    return rows
+
+
+def figure_10(rows: list[Rotations]):
+    """The rank by the largest angle."""
+    angles = sorted({row.angle for row in rows})
+    ranks = np.array([[row.rank for row in rows if row.angle == angle] for angle in angles])
+    line = Curve("mean, deviation", np.array(angles), ranks.mean(1), spread=ranks.std(1, ddof=1))
+    seeds = ranks.shape[1]
     note = f"32 x 32 pixels, 500 rotations, {seeds} random pixels; singular values above 1% of the largest."
     caption = Caption(title="Rank of the rotations of a one-hot image", notes=(note,))
     return curves([line], xlabel="largest angle, degrees", ylabel="directions", floor=0.0, caption=caption)
@@ -263,7 +279,8 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
         named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
         named |= {"figure_7_unexplained_variance": figure_7(groups), "figure_prop_4_3_generators": generators(rows)}
         if options.grid == "strengths":
-            named["figure_10_rotations"] = figure_10()
+            write(turned := rotations(), output / "rotations.csv")
+            named["figure_10_rotations"] = figure_10(turned)
         rank, label = "probe/projector_rank", "rank of W (90% of the sum of squares)"
         named["figure_1_linear_evaluation"] = rank_against_accuracy(rows, rank, label, every_seed=True)
     else:

@@ -50,7 +50,7 @@ class AdaptiveTemperatureModule(SSLModule):
         negatives: Deprecated.
         include_self: Deprecated.
         mode: Deprecated.
-        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
+        **settings: The arguments of :class:`SSLModule` except the networks.
 
     Raises:
         ValueError: If an argument is not valid, if the projector has no linear layer for `standardize`, or if a

@@ -1,6 +1,6 @@
 """AlternatingModule, the base class of methods with several optimizers."""
 
-__all__ = ["AlternatingModule", "Part", "with_kept_statistics"]
+__all__ = ["AlternatingModule", "Part"]
 
 from abc import abstractmethod
 from contextlib import nullcontext
@@ -13,7 +13,6 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
 from lightning.pytorch.utilities.types import OptimizerLRScheduler, OptimizerLRSchedulerConfig
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -50,7 +49,7 @@ class AlternatingModule(SSLModule):
     Args:
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
-        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
+        **settings: The arguments of :class:`SSLModule` except the networks.
 
     Raises:
         ValueError: If an argument is not valid. It is raised when training begins if several processes use another
@@ -117,13 +116,6 @@ class AlternatingModule(SSLModule):
             raise ValueError("Expected a scheduler that needs no metric, but got ReduceLROnPlateau.")
         interval = "step" if own is None else "epoch"
         return {"optimizer": made, "lr_scheduler": {"scheduler": scheduler, "interval": interval}}
-
-
-def with_kept_statistics(module: nn.Module, x: Tensor) -> Tensor:
-    """Return module(x) in the module's current mode, but do not update its running statistics."""
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    y: Tensor = functional_call(module, buffers, (x,))
-    return y
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
 """SSLModule, the base class of all methods."""
 
-__all__ = ["BATCH_SIZE", "CONTRASTIVE_LOSS", "LOSS", "SSLModule", "SSLSettings"]
+__all__ = ["BATCH_SIZE", "CONTRASTIVE_LOSS", "LOSS", "ONCE_BY_POSITION", "SSLModule", "SSLSettings"]
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -12,11 +12,13 @@ from typing import IO, Any, ClassVar, Literal, Self, TypedDict
 import lightning as L
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.utilities import rank_zero_warn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import inside
+from lightning_ssl_geometry.checks import inside, integer
+from lightning_ssl_geometry.methods.chunks import batch_norm_of, in_chunks
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.papers import SIMCLR
 from lightning_ssl_geometry.quantity import TREND_OF_LOSS, Chart, Quantity
@@ -49,6 +51,8 @@ BATCH_SIZE = Quantity(
     shown=False,
 )
 
+ONCE_BY_POSITION = ("optimizer", "lr_scheduler", "warmup_epochs", "exclude_norm_and_bias")  # names of settings
+
 _CLASS = "ssl_geometry_class"
 _SPACES: tuple[Literal["h", "z", "fibers", "h_image", "z_image", "temperature"], ...] = (
     "h",
@@ -67,6 +71,7 @@ class SSLSettings(TypedDict, total=False):
     lr_scheduler: LRSchedulerCallable | None
     warmup_epochs: float
     exclude_norm_and_bias: bool
+    chunk_size: int | None
 
 
 class SSLModule(L.LightningModule):
@@ -81,9 +86,14 @@ class SSLModule(L.LightningModule):
         warmup_epochs: Length of the warm-up in epochs, a number >= 0. It must be 0 with an `lr_scheduler`.
         exclude_norm_and_bias: Whether biases and weights of normalisation (parameters with one axis) have no weight
             decay, as in SimCLR. With timm's LARS, they also have no trust ratio.
+        chunk_size: Number of rows (images times views), at least 1, that go through the backbone at a time in training.
+            The activations of one chunk are in memory at a time, so a large batch needs the memory of a small one, and
+            the backbone runs twice (GradCache, Gao et al. 2021). Loss and gradient are those of the whole batch, unless
+            the backbone has batch norm, which takes its statistics from each chunk. None: the whole batch at once.
 
     Raises:
-        ValueError: If `backbone` or `projector` is not a module with a `forward`, or `warmup_epochs` is out of range.
+        ValueError: If `backbone` or `projector` is not a module with a `forward`, or `warmup_epochs` or `chunk_size` is
+            out of range.
     """
 
     section: ClassVar[str] = "learning"
@@ -99,6 +109,8 @@ class SSLModule(L.LightningModule):
         lr_scheduler: LRSchedulerCallable | None = None,
         warmup_epochs: float = 0.0,
         exclude_norm_and_bias: bool = True,
+        *,
+        chunk_size: int | None = None,
     ) -> None:
         super().__init__()
         for name, network in (("backbone", backbone), ("projector", projector)):
@@ -119,6 +131,14 @@ class SSLModule(L.LightningModule):
         self.lr_scheduler = lr_scheduler
         self.warmup_epochs = warmup_epochs
         self.exclude_norm_and_bias = exclude_norm_and_bias
+        self.chunk_size = chunk_size
+        if chunk_size is not None:
+            integer(1, chunk_size=chunk_size)
+            if layer := batch_norm_of(backbone):
+                rank_zero_warn(
+                    f"With `chunk_size`, batch norm takes its statistics from each chunk of {chunk_size} rows, so the "
+                    f"training is another than that of whole batches. The backbone has {type(layer).__name__}."
+                )
 
     @classmethod
     def load_from_checkpoint(
@@ -158,9 +178,16 @@ class SSLModule(L.LightningModule):
         """Map images (N, C, H, W) to representations h (N, D)."""
         return self.backbone(x)
 
+    def features(self, x: Tensor) -> Tensor:
+        """Map rows x (N, ...) through the backbone, in chunks of `chunk_size` rows in training."""
+        if self.chunk_size is None or not self.training:
+            y: Tensor = self.backbone(x)
+            return y
+        return in_chunks(self.backbone, x, self.chunk_size)
+
     def embed(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Map V views (N, ...) to h (V, N, D) and z (V, N, P). All views go through the networks as one batch."""
-        h = self.backbone(torch.cat(views))
+        h = self.features(torch.cat(views))
         if h.ndim != 2:
             raise ValueError(f"Expected `backbone` to return (N, D), but got shape {tuple(h.shape)}.")
         z = self.project(h)

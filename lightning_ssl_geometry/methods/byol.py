@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from lightning_ssl_geometry.deprecation import by_position
-from lightning_ssl_geometry.methods.base import SSLSettings
+from lightning_ssl_geometry.methods.base import ONCE_BY_POSITION, SSLSettings
 from lightning_ssl_geometry.methods.moving_target import MOMENTUM, TARGET_LOSS, MovingTarget
 from lightning_ssl_geometry.methods.two_views import two_views
 from lightning_ssl_geometry.quantity import Quantity
@@ -43,7 +43,7 @@ class BYOLModule(MovingTarget):
         momentum: tau at the first step, in [0, 1].
         final_momentum: tau at the end of the run, in [0, 1]. The paper uses 1.
         loss: Maps predictions and target embeddings (q1, q2, z1, z2), each (N, P), to a scalar. None: the paper's loss.
-        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
+        **settings: The arguments of :class:`SSLModule` except the networks.
 
     Raises:
         ValueError: If an argument is not valid. It is raised when training begins if weights are in half precision
@@ -56,7 +56,7 @@ class BYOLModule(MovingTarget):
         "momentum": MOMENTUM,
     }
 
-    @by_position(*SSLSettings.__annotations__)
+    @by_position(*ONCE_BY_POSITION)
     @passed_on
     def __init__(
         self,

@@ -59,7 +59,7 @@ class ContrastiveFlowModule(SSLModule):
         radius: r > 0, the length of h at the start. With a larger r, the network takes longer to change z.
         bunching: Number in [0, 1). It is added to the first coordinate of each b before the projection onto the sphere.
         seed: Seed of the points b.
-        **settings: `optimizer`, `lr_scheduler`, `exclude_norm_and_bias` and `warmup_epochs` of :class:`SSLModule`.
+        **settings: The arguments of :class:`SSLModule` except the networks.
             `warmup_epochs` must be 0.
 
     Raises:
@@ -133,7 +133,7 @@ class ContrastiveFlowModule(SSLModule):
         """Map N samples x (N, ...) and their `index` (N,) to h (N, d)."""
         if self.start is None:
             return self.backbone(index)
-        moved = self.backbone(x)
+        moved = self.features(x)
         if moved.shape != (len(x), self.cloud.shape[1]):
             expected = (len(x), self.cloud.shape[1])
             raise ValueError(f"Expected `network` to return (N, dim) = {expected}, but got {tuple(moved.shape)}.")

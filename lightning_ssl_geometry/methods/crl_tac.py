@@ -27,7 +27,6 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import inside, integer, positive
@@ -35,9 +34,10 @@ from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.augmentation_channel import draw_members, policy_entropy
 from lightning_ssl_geometry.losses import AugmentationChannelLoss, DistinctPairs, PolicyGradient
 from lightning_ssl_geometry.losses.policy_gradient import Channel
-from lightning_ssl_geometry.methods.alternating import AlternatingModule, Part, with_kept_statistics
+from lightning_ssl_geometry.methods.alternating import AlternatingModule, Part
 from lightning_ssl_geometry.methods.augmentation_policy import POLICY_QUANTITIES, EntropyWatch, log_probabilities
 from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, SSLSettings
+from lightning_ssl_geometry.methods.chunks import batch_norm_of, kept_buffers
 from lightning_ssl_geometry.papers import CRL_TAC
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.settings import passed_on
@@ -79,8 +79,8 @@ class CRLTACModule(AlternatingModule):
         collapse_entropy: Threshold in nats, at least 0 and less than log K. There is a warning if the policy's mean
             entropy is lower in all batches of an epoch.
         seed: Seed of the draws.
-        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`. The
-            first two are not used for the policy.
+        **settings: The arguments of :class:`SSLModule` except the networks. `optimizer` and `lr_scheduler` are not used
+            for the policy.
 
     Raises:
         ValueError: If an argument is out of range. It is raised when training begins if several processes do not use
@@ -134,7 +134,7 @@ class CRLTACModule(AlternatingModule):
             raise ValueError(
                 f"Expected `policy_gradient` to be a PolicyGradient, such as DistinctPairs(), but got {got}."
             )
-        if not policy_gradient.batch_statistics and (found := _of_batches(backbone, projector)):
+        if not policy_gradient.batch_statistics and (found := batch_norm_of(nn.ModuleList([backbone, projector]))):
             name = type(policy_gradient).__name__
             raise ValueError(
                 f"Expected `backbone` and `projector` without batch statistics beside {name}, which embeds the "
@@ -251,11 +251,8 @@ class CRLTACModule(AlternatingModule):
         return information - self.entropy_weight * entropy
 
     def _embedded(self, views: Tensor) -> Tensor:
-        return with_kept_statistics(self.projector, with_kept_statistics(self.backbone, views))
+        with kept_buffers(self.backbone), kept_buffers(self.projector):
+            return self.project(self.features(views))
 
     def _draws_of(self, phase: int, batch: Batch, image: Tensor) -> Tensor:
         return self._uniform(batch, image, self.draws, seed=self.seed, stream=(phase,))
-
-
-def _of_batches(*networks: nn.Module) -> nn.Module | None:
-    return next((layer for each in networks for layer in each.modules() if isinstance(layer, _BatchNorm)), None)

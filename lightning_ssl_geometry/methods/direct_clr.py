@@ -15,7 +15,7 @@ from torch import nn
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, SSLSettings
+from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, ONCE_BY_POSITION, SSLSettings
 from lightning_ssl_geometry.methods.two_views import TwoViewModule
 from lightning_ssl_geometry.nn import SubVector
 from lightning_ssl_geometry.papers import DIRECTCLR
@@ -31,7 +31,7 @@ class DirectCLRModule(TwoViewModule):
         subvector_dim: d_0, the number of dimensions of z, from 1 to D. Jing et al. 2022 use 360 of ResNet-50's 2048.
         loss: Maps (z1, z2), each (N, d_0), to a scalar. None: the authors' loss, InfoNCE of cosines at temperature 0.1.
             Its negatives are the other samples in the other view.
-        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
+        **settings: The arguments of :class:`SSLModule` except the networks.
 
     Raises:
         ValueError: If an argument is not valid. A step raises it if `subvector_dim` > D, or if a batch does not have
@@ -43,7 +43,7 @@ class DirectCLRModule(TwoViewModule):
         "batch_size": BATCH_SIZE,
     }
 
-    @by_position(*SSLSettings.__annotations__)
+    @by_position(*ONCE_BY_POSITION)
     @passed_on
     def __init__(
         self,

@@ -59,7 +59,7 @@ class HomomorphicBYOLModule(OnFibers, MovingTarget):
         group_shape: (S, R), the numbers of scales and orientations on the group axis. None: the backbone's own.
         classifier: Maps a feature map to logits (N, classes); trained with labels on detached features. None: none.
         seed: Seed of the base spaces.
-        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
+        **settings: The arguments of :class:`SSLModule` except the networks.
 
     Raises:
         ValueError: If an argument is out of range; also as in :class:`HSSLModule` and :class:`BYOLModule`.
@@ -114,7 +114,7 @@ class HomomorphicBYOLModule(OnFibers, MovingTarget):
     def step(self, batch: Batch) -> Observation:
         """Return `h`, `z`, `fibers` and the `loss`, which includes the classifier's loss."""
         views = torch.cat(self.pairs.chosen(batch["views"]))
-        features = self.backbone(views)
+        features = self.features(views)
         draws = self.base_draws(features, batch)
         fibers = self.fibers(features, batch, draws)
         z = self.project(fibers.flatten(0, 1)).unflatten(0, (2, -1))

@@ -32,7 +32,7 @@ from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.groups.fibers import Axis, Pooling
 from lightning_ssl_geometry.introspection import gradient_isolated, submodule
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import SSLSettings
+from lightning_ssl_geometry.methods.base import ONCE_BY_POSITION, SSLSettings
 from lightning_ssl_geometry.methods.fiber_pairs import FIBER_QUANTITIES, FiberPairs, Mode
 from lightning_ssl_geometry.methods.on_fibers import OnFibers, fiber_head
 from lightning_ssl_geometry.quantity import Quantity
@@ -83,7 +83,7 @@ class HSSLModule(OnFibers):
         pooling: How maps are averaged over rows and columns, if `group` has scales and no translation: "mean", "area"
             or "window" (see :func:`~lightning_ssl_geometry.functional.groups.fibers.feature_map`). The paper uses
             "mean", which does not commute with changes of scale. The others need the backbone's attribute `scales`.
-        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
+        **settings: The arguments of :class:`SSLModule` except the networks.
 
     Raises:
         ValueError: If an argument is out of range, or `group` names other orientations than the backbone's attribute
@@ -94,7 +94,7 @@ class HSSLModule(OnFibers):
 
     quantities: ClassVar[dict[str, Quantity]] = FIBER_QUANTITIES
 
-    @by_position(*SSLSettings.__annotations__)
+    @by_position(*ONCE_BY_POSITION)
     @passed_on
     def __init__(
         self,
@@ -140,12 +140,14 @@ class HSSLModule(OnFibers):
             )
         for name in self.blocks:
             submodule(backbone, name, "blocks")
+        if self.blocks and self.chunk_size is not None:
+            raise ValueError(f"Expected no `chunk_size` beside `blocks`, but got {self.chunk_size}.")
 
     def step(self, batch: Batch) -> Observation:
         """Return `h`, `z`, `fibers` and the `loss`, which includes the classifier's loss."""
         views = self.pairs.chosen(batch["views"])
         with gradient_isolated(self.backbone, self.blocks, "blocks") as inner:
-            features = self.backbone(torch.cat(views))
+            features = self.features(torch.cat(views))
         if inner and inner[-1].requires_grad and not features.requires_grad:
             last = self.blocks[-1]
             raise ValueError(f"Expected `blocks` with trained layers behind the last, but {last!r} has none.")

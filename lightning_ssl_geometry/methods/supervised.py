@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.deprecation import by_position
-from lightning_ssl_geometry.methods.base import SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.base import ONCE_BY_POSITION, SSLModule, SSLSettings
 from lightning_ssl_geometry.methods.classification import ACCURACY, CROSS_ENTROPY, classification
 from lightning_ssl_geometry.nn.equivariant import GroupPool
 from lightning_ssl_geometry.quantity import Quantity
@@ -27,7 +27,7 @@ class SupervisedModule(SSLModule):
         backbone: Maps (N, C, H, W) to h (N, D), or to a feature map (N, C, |G|, H', W').
         classifier: Maps the backbone's output to logits (N, classes).
         train_backbone: Whether to train the backbone. False: it stays random, but its batch statistics are updated.
-        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
+        **settings: The arguments of :class:`SSLModule` except the networks.
 
     Raises:
         ValueError: If an argument is not valid. A step raises it if the batch has no `label`, or if the logits have a
@@ -36,7 +36,7 @@ class SupervisedModule(SSLModule):
 
     quantities: ClassVar[dict[str, Quantity]] = {"loss": CROSS_ENTROPY, "accuracy": ACCURACY}
 
-    @by_position(*SSLSettings.__annotations__)
+    @by_position(*ONCE_BY_POSITION)
     @passed_on
     def __init__(
         self,
@@ -57,7 +57,7 @@ class SupervisedModule(SSLModule):
     def step(self, batch: Batch) -> Observation:
         views = batch["views"]
         with torch.set_grad_enabled(self.train_backbone and torch.is_grad_enabled()):
-            features = self.backbone(torch.cat(views))
+            features = self.features(torch.cat(views))
         logits = self.project(features)
         loss, accuracy = classification(logits, batch)
         observation: Observation = {

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.base import ONCE_BY_POSITION, SSLModule, SSLSettings
 from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
 
@@ -21,7 +21,7 @@ class TwoViewModule(SSLModule):
         backbone: Maps (N, C, H, W) to h (N, D).
         projector: Maps h (N, D) to z (N, P).
         loss: Maps (z1, z2), each (N, P), to a scalar. None: the loss of the method's paper.
-        **settings: `optimizer`, `lr_scheduler`, `warmup_epochs` and `exclude_norm_and_bias` of :class:`SSLModule`.
+        **settings: The arguments of :class:`SSLModule` except the networks.
 
     Raises:
         ValueError: If an argument is not valid. A step raises it if a batch does not have two views.
@@ -29,7 +29,7 @@ class TwoViewModule(SSLModule):
 
     default_loss: ClassVar[Callable[[], nn.Module]] = InfoNCELoss
 
-    @by_position(*SSLSettings.__annotations__)
+    @by_position(*ONCE_BY_POSITION)
     @passed_on
     def __init__(
         self,

@@ -1,0 +1,211 @@
+"""A batch in chunks: the loss, the gradient and the running statistics of the plain step, in the memory of a chunk."""
+
+import copy
+import weakref
+
+import pytest
+import torch
+from hosts import quiet
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
+
+from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.losses import InfoNCELoss, VICRegLoss
+from lightning_ssl_geometry.methods import (
+    AdaptiveTemperatureModule,
+    BYOLModule,
+    ContrastiveFlowModule,
+    CRLTACModule,
+    DirectCLRModule,
+    HomomorphicBYOLModule,
+    HSSLModule,
+    SimCLRModule,
+    SupervisedModule,
+    VICRegModule,
+)
+from lightning_ssl_geometry.methods.chunks import in_chunks
+from lightning_ssl_geometry.nn import MLPProjector
+from lightning_ssl_geometry.views import CropFamily
+
+N, SIDE = 10, 8
+
+
+def encoder(width=6):
+    return nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 12), nn.LayerNorm(12), nn.GELU(), nn.Linear(12, width))
+
+
+def maps():
+    """A backbone whose output has places, (N, C, H, W)."""
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.GELU(), nn.Conv2d(4, 6, 3))
+
+
+def head(width=4):
+    return MLPProjector(6, 5, width)  # has batch norm, which sees the whole batch
+
+
+ON_FIBERS = {"mode": "h-ssl", "group": "translation"}
+METHODS = {
+    "simclr": lambda **more: SimCLRModule(encoder(), head(), InfoNCELoss(temperature=0.5), **more),
+    "vicreg": lambda **more: VICRegModule(encoder(), head(), VICRegLoss(), **more),
+    "direct_clr": lambda **more: DirectCLRModule(encoder(), 3, **more),
+    "adaptive": lambda **more: AdaptiveTemperatureModule(encoder(), head(), **more),
+    "byol": lambda **more: BYOLModule(encoder(), head(), MLPProjector(4, 5, 4), **more),
+    "supervised": lambda **more: SupervisedModule(encoder(), nn.Linear(6, 3), **more),
+    "hssl": lambda **more: HSSLModule(maps(), projector=MLPProjector(6, 5, 4), **ON_FIBERS, **more),
+    "homomorphic_byol": lambda **more: HomomorphicBYOLModule(
+        maps(), MLPProjector(4, 5, 4), projector=MLPProjector(6, 5, 4), **ON_FIBERS, **more
+    ),
+    "flow": lambda **more: ContrastiveFlowModule(N, 2, encoder(2), **more),
+}
+
+
+def batch(count=N):
+    generator = torch.Generator().manual_seed(0)
+    views = torch.rand(2, count, 1, SIDE, SIDE, generator=generator, dtype=torch.float64)
+    return {"views": tuple(views), "label": torch.arange(count) % 3, "index": torch.arange(count)}
+
+
+def made(method, chunk_size=None):
+    torch.manual_seed(0)
+    more = {} if chunk_size is None else {"chunk_size": chunk_size}
+    return METHODS[method](**more).double().train()
+
+
+def gradients(module, given):
+    found = module.step(given)
+    found["loss"].backward()
+    names = {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
+    return found["loss"].detach(), names
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [1, 7, 20, 100])
+def test_loss_and_gradient_are_those_of_the_plain_step(method, size):
+    module, plain = made(method, size), made(method)
+    loss, found = gradients(module, batch())
+    expected, wanted = gradients(plain, batch())
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    assert set(found) == set(wanted)
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12)
+    for (name, one), other in zip(module.named_buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12, msg=name)
+
+
+class Wide(nn.Module):
+    """Keeps activations that are much larger than its input, and counts their rows while they live."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 300, dtype=torch.float64))
+        self.rows = self.most = 0
+
+    def forward(self, x):
+        wide = (x @ self.weight).exp()
+        self.rows += len(x)
+        self.most = max(self.most, self.rows)
+        weakref.finalize(wide.untyped_storage(), self.forget, len(x))
+        return wide.sin().sum(1, keepdim=True) * wide.mean(1, keepdim=True)
+
+    def forget(self, count):
+        self.rows -= count
+
+
+@pytest.mark.parametrize(("size", "most"), [(4, 8), (16, 32), (64, 64)])
+def test_the_activations_of_one_chunk_are_alive_at_a_time(size, most):
+    network, x = Wide(), torch.rand(64, 4, dtype=torch.float64) / 100
+    y = in_chunks(network, x, size)
+    assert network.rows == 0  # between the passes there are none
+    y.square().sum().backward()
+    assert network.most <= most  # of one chunk, and of the next before the first is freed
+    plain = Wide()
+    plain(x).square().sum().backward()
+    assert plain.most == 64
+    torch.testing.assert_close(network.weight.grad, plain.weight.grad, rtol=1e-10, atol=1e-12)
+
+
+def test_dropout_has_the_same_masks_in_both_passes():
+    network = nn.Sequential(nn.Linear(6, 400), nn.Dropout(0.5)).double()
+    x = torch.rand(12, 6, dtype=torch.float64)
+    torch.manual_seed(3)
+    y = in_chunks(network, x, 5)
+    y.sum().backward()
+    # The bias's gradient is twice the number of rows whose output was kept.
+    assert torch.equal(network[0].bias.grad, 2.0 * (y != 0).sum(0))
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_batch_norm_sees_each_chunk_once(momentum):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=momentum)).double()
+    plain = copy.deepcopy(network)
+    x = torch.rand(12, 3, dtype=torch.float64)
+    in_chunks(network, x, 4).square().sum().backward()
+    torch.cat([plain(part) for part in x.split(4)]).square().sum().backward()
+    for (name, one), other in zip(network.named_buffers(), plain.buffers(), strict=True):
+        assert torch.equal(one, other), name
+    torch.testing.assert_close(network[0].weight.grad, plain[0].weight.grad, rtol=1e-12, atol=1e-12)
+
+
+def test_layers_whose_output_depends_on_buffers_that_they_change():
+    """Spectral norm takes a step of a power iteration in each forward pass of training."""
+    torch.manual_seed(0)
+    network = nn.Sequential(spectral_norm(nn.Linear(3, 4)), nn.Tanh()).double()
+    plain = copy.deepcopy(network)
+    x = torch.rand(12, 3, dtype=torch.float64)
+    y = in_chunks(network, x, 4)
+    y.square().sum().backward()
+    torch.cat([plain(part) for part in x.split(4)]).square().sum().backward()
+    for (name, one), other in zip(network.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-10, atol=1e-12, msg=name)
+    for (name, one), other in zip(network.named_buffers(), plain.named_buffers(), strict=True):
+        assert torch.equal(one, other[1]), name
+
+
+def test_frozen_batch_norm_is_not_changed():
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).double()
+    network[1].eval()
+    before = copy.deepcopy(network[1].state_dict())
+    in_chunks(network, torch.rand(12, 3, dtype=torch.float64), 4).sum().backward()
+    assert all(torch.equal(value, before[name]) for name, value in network[1].state_dict().items())
+
+
+def test_validation_gets_the_batch_as_a_whole():
+    module, sizes = made("simclr", 3).eval(), []
+    module.backbone.register_forward_hook(lambda _, args, __: sizes.append(len(args[0])))
+    with torch.no_grad():
+        module.step(batch())
+    assert sizes == [2 * N]
+
+
+def test_batch_norm_in_the_backbone_is_warned_of():
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 6), nn.BatchNorm1d(6))
+    with pytest.warns(UserWarning, match=r"statistics from each chunk of 8 rows.*BatchNorm1d"):
+        SimCLRModule(backbone, head(), chunk_size=8)
+
+
+def test_a_fit_ends_with_the_same_weights(tmp_path):
+    """Training from Lightning, with the encoder's phase and the policy's of CRL-TAC."""
+    found = []
+    for size in (None, 9):
+        torch.manual_seed(0)
+        family = CropFamily(SIDE, 6, 2)
+        policy = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, len(family)))
+        backbone = nn.Sequential(nn.Flatten(), nn.Linear(36, 12), nn.GELU(), nn.Linear(12, 6))
+        module = CRLTACModule(backbone, nn.Linear(6, 4), family, policy, draws=3, chunk_size=size)
+        data = DigitsDataModule(batch_size=32, subset=128, val_fraction=0.25, seed=0)
+        quiet(tmp_path, max_epochs=2, limit_val_batches=0).fit(module, datamodule=data)
+        found.append({name: value.clone() for name, value in module.state_dict().items()})
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, "8", True])
+def test_a_chunk_has_at_least_one_row(size):
+    with pytest.raises(ValueError, match="`chunk_size`"):
+        SimCLRModule(encoder(), head(), chunk_size=size)
+
+
+def test_gradient_isolated_blocks_and_chunks_exclude_each_other():
+    with pytest.raises(ValueError, match=r"`chunk_size`.*`blocks`"):
+        HSSLModule(maps(), **ON_FIBERS, projector=head(), blocks=["0"], heads=[nn.Linear(4, 4)], chunk_size=4)
