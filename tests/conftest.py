@@ -13,6 +13,7 @@ from forked import SERVER
 from hypothesis import Phase, settings
 
 os.environ["JSONARGPARSE_DEPRECATION_WARNINGS"] = "off"  # Lightning's CLI calls what jsonargparse has deprecated
+ALONE = ("cuda", "faults", "fuzz", "long")  # folders
 _GPU = torch.cuda.is_available()
 _ANY_TIME = {"deadline": None, "database": None, "phases": (Phase.explicit, Phase.generate, Phase.shrink)}
 settings.register_profile("few", max_examples=12, derandomize=True, **_ANY_TIME)
@@ -21,9 +22,9 @@ settings.load_profile("few")
 
 
 def pytest_ignore_collect(collection_path, config):
-    """What takes long runs alone: `pytest tests/faults`, `pytest tests/fuzz`, `pytest tests/long`."""
+    """What takes long runs alone: `pytest tests/cuda`, or `faults`, `fuzz` or `long`."""
     given = [str(word) for word in config.invocation_params.args]
-    if collection_path.name in ("faults", "fuzz", "long") and not any(collection_path.name in word for word in given):
+    if collection_path.name in ALONE and not any(collection_path.name in word for word in given):
         return True
     return None
 
