@@ -29,13 +29,17 @@ def one_epoch(
     callbacks: Sequence[L.Callback] = (),
     logger: Any = False,
     now: Callable[[], float] = time.perf_counter,
+    accelerator: str = "cpu",
+    precision: Any = "32-true",
     **data: Any,
 ) -> float:
-    """Train for one epoch on the CPU, and return its seconds by the clock `now`."""
+    """Train for one epoch, and return its seconds by the clock `now`."""
     clock = Clock(now)
     trainer = L.Trainer(
         max_epochs=1,
-        accelerator="cpu",
+        accelerator=accelerator,
+        devices=1,
+        precision=precision,
         logger=logger,
         enable_checkpointing=False,
         enable_progress_bar=False,

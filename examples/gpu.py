@@ -1,0 +1,235 @@
+"""Run what needs a GPU, the most valuable first, within a number of minutes.
+
+    python examples/gpu.py --minutes 60 --data FOLDER
+
+`FOLDER` has MNIST/raw as torchvision lays it out, and cifar10/train/<class>/* and cifar10/test/<class>/*. A job whose
+data are not there is left out, and said so. Each job writes to OUTPUT/<job>/ and to OUTPUT/<job>.log; the recipes among
+them write the CSVs, tables and figures of their own commands. When the minutes are over, the job that is running is
+ended. The same command goes on from there: finished jobs are not repeated, and a recipe continues from the last
+checkpoint of its runs, which they save every few minutes. `--list` prints the jobs. `--smoke` runs all of them in
+miniature, without data and on any machine.
+
+The tests and benchmarks are those of this repository, so run it in a clone, with `pip install -e . --group test`.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE)]
+from recipe import at_least, errors_in_one_line, markdown, output_folder  # noqa: E402
+
+
+class Job(NamedTuple):
+    """One command.
+
+    Attributes:
+        name: Its folder in OUTPUT.
+        minutes: What we expect on one H100 or H200. None of it is measured yet.
+        settles: The question that it answers.
+        words: The command after `python`; OUTPUT and DATA stand for folders.
+        smoke: The same in miniature.
+        data: The folder in DATA that it needs; empty: none.
+    """
+
+    name: str
+    minutes: int
+    settles: str
+    words: Sequence[str]
+    smoke: Sequence[str]
+    data: str = ""
+
+
+def recipe(name: str, what: str, *more: str) -> list[str]:
+    return [f"examples/{name}/reproduce.py", *what.split(), "--output", "OUTPUT", "--jobs", "1", *more]
+
+
+JOBS = (
+    Job(
+        name="cuda",
+        minutes=8,
+        settles="functions, diagnostics, methods and contracts on CUDA beside the CPU, mixed precision",
+        words=["-m", "pytest", "-q", "tests/cuda"],
+        smoke=["-m", "pytest", "-q", "tests/cuda", "-k", "alignment or uniformity"],
+    ),
+    Job(
+        name="benchmarks",
+        minutes=10,
+        settles="speed of views, losses, ResNet-18, kernel and crops, beside bare products and ceilings",
+        words=["benchmarks/gpu.py", "--csv", "OUTPUT/results.csv"],
+        smoke=["benchmarks/gpu.py", "--csv", "OUTPUT/results.csv", "--device", "cpu", "--quick", "--tasks", "losses"],
+    ),
+    Job(
+        name="channel",
+        minutes=15,
+        settles="CRL-TAC and SimCLR with the paper's constants (Table 1 of Koyama et al.)",
+        words=recipe("trainable_augmentation_channel", "table1 --size paper --seeds 0 --root DATA"),
+        smoke=recipe("trainable_augmentation_channel", "table1 --size smoke --seeds 0"),
+        data="MNIST",
+    ),
+    Job(
+        name="geometry",
+        minutes=30,
+        settles="ResNet-18, 200 epochs: rank of W, tangent plane, bound (Figs. 1 to 7 of Cosentino et al.)",
+        words=recipe(
+            "geometry_of_contrastive_learning",
+            "--size paper --seeds 0 --root DATA/cifar10",
+            "--",
+            "--data=lightning_ssl_geometry.data.ImageFolderDataModule",
+            "--data.init_args.image_size=32",
+            "--data.init_args.batch_size=1024",
+            "--trainer.max_epochs=200",
+            "--trainer.precision=bf16-mixed",
+        ),
+        smoke=recipe("geometry_of_contrastive_learning", "--size smoke --seeds 0"),
+        data="cifar10",
+    ),
+    Job(
+        name="box",
+        minutes=20,
+        settles="Table 1 of Rusak et al. at 6,144 samples and 100,000 steps, box and sphere",
+        words=recipe(
+            "content_suppresses_style",
+            "table1 --seeds 0",
+            "--",
+            "--data.init_args.batch_size=6144",
+            "--trainer.max_epochs=100",
+            "--trainer.check_val_every_n_epoch=10",
+        ),
+        smoke=recipe("content_suppresses_style", "linear --size smoke --seeds 0"),
+    ),
+    Job(
+        name="fibers",
+        minutes=60,
+        settles="Table 1 of Keller et al. at width 32 on 60,000 digits",
+        words=recipe(
+            "homomorphic_ssl",
+            "table1 --size paper --seeds 0 --root DATA",
+            "--",
+            "--trainer.devices=1",
+            "--trainer.strategy=auto",
+            "--trainer.sync_batchnorm=false",
+            "--data.init_args.batch_size=4096",
+            "--trainer.max_epochs=100",
+        ),
+        smoke=recipe(
+            "homomorphic_ssl",
+            "distance --seeds 0",
+            "--",
+            "--data=lightning_ssl_geometry.data.DigitsDataModule",
+            "--data.init_args.subset=60",
+            "--data.init_args.batch_size=20",
+            "--data.init_args.image_size=29",
+            "--trainer.max_steps=2",
+        ),
+        data="MNIST",
+    ),
+)
+
+
+def run(job: Job, words: Sequence[str], folder: Path, deadline: float) -> str:
+    """Run one job until it ends or the time is over, and return what became of it."""
+    with (folder / f"{job.name}.log").open("a") as log:
+        process = subprocess.Popen(
+            [sys.executable, *words], cwd=HERE.parent, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            code = process.wait(max(deadline - time.monotonic(), 1.0))
+        except subprocess.TimeoutExpired:
+            end(process)
+            return "cut off"
+        except BaseException:  # such as Ctrl-C: the job has a session of its own, which it would not reach
+            end(process)
+            raise
+    return "finished" if code == 0 else f"failed ({code})"
+
+
+def end(process: subprocess.Popen[bytes], patience: float = 60.0) -> None:
+    """Ask a job and its children to end, which lets a fit save a checkpoint, and kill what is left."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, kind)
+            process.wait(patience)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+def placed(words: Sequence[str], folder: Path, data: Path | None) -> list[str]:
+    """The words with the folders in place."""
+    return [word.replace("OUTPUT", str(folder)).replace("DATA", str(data)) for word in words]
+
+
+def keep(found: dict[str, dict[str, object]], states: Path) -> None:
+    """Write the states of the jobs, so that a kill in between leaves the old ones."""
+    new = states.with_suffix(".part")
+    new.write_text(json.dumps(found, indent=1))
+    new.replace(states)
+
+
+def table(jobs: Sequence[Job], found: dict[str, dict[str, object]]) -> str:
+    rows = []
+    for job in jobs:
+        state = found.get(job.name, {})
+        rows.append([job.name, str(job.minutes), f"{state.get('minutes', 0):.1f}", str(state.get("status", ""))])
+        rows[-1].append(job.settles)
+    return markdown(["job", "expected minutes", "taken", "status", "settles"], rows)
+
+
+def main() -> None:
+    names = [job.name for job in JOBS]
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--minutes", type=at_least(1), default=60)
+    made.add_argument("--data", type=Path, help="folder that has MNIST/raw and cifar10/")
+    made.add_argument("--output", type=output_folder, default=Path("runs/gpu").resolve())
+    made.add_argument("--jobs", nargs="+", choices=names, default=names, help="these alone")
+    made.add_argument("--list", action="store_true", help="print the jobs, and end")
+    made.add_argument("--smoke", action="store_true", help="all in miniature, on any machine")
+    options = made.parse_args()
+    jobs = [job for job in JOBS if job.name in options.jobs]
+    folder = options.output / "smoke" if options.smoke else options.output
+    states = folder / "jobs.json"
+    found: dict[str, dict[str, object]] = json.loads(states.read_text()) if states.exists() else {}
+    if options.list:
+        print(table(jobs, found))
+        return
+    if not options.smoke and not torch.cuda.is_available():
+        made.error("Expected a GPU, or --smoke, but torch finds none.")
+    folder.mkdir(parents=True, exist_ok=True)
+    data, deadline = options.data and options.data.resolve(), time.monotonic() + 60 * options.minutes
+    if options.smoke:
+        os.environ["SSL_GEOMETRY_DEVICE"] = "cpu"
+    for job in jobs:
+        state = found.setdefault(job.name, {"minutes": 0.0, "status": ""})
+        if state["status"] == "finished" or time.monotonic() >= deadline:
+            continue
+        if not options.smoke and job.data and not (data and (data / job.data).is_dir()):
+            state["status"] = f"left out: no {job.data} in --data {options.data}"
+            continue
+        print(f"{job.name} ...", flush=True)
+        began = time.monotonic()
+        words = placed(job.smoke if options.smoke else job.words, folder / job.name, data)
+        try:
+            state["status"] = "cut off"  # if this process is killed
+            keep(found, states)
+            state["status"] = run(job, words, folder, deadline)
+        finally:
+            state["minutes"] = float(str(state["minutes"])) + (time.monotonic() - began) / 60
+            keep(found, states)
+    print(table(jobs, found))
+    if any(str(found[job.name]["status"]).startswith("failed") for job in jobs if job.name in found):
+        sys.exit(f"Some jobs failed: see their logs in {folder}.")
+
+
+if __name__ == "__main__":
+    with errors_in_one_line():
+        main()
