@@ -6,8 +6,8 @@ import nox
 
 # What `nox` alone runs is for every change. `.ci/run` adds `processors`, `escnn` and `hosts`, and in turn `faults` or
 # `fuzz`. To be run before a release and when a requirement changes: `lowest` (a second torch: some 3 GB to download,
-# 6 GB on disk), `pythons`, and `audit`, which asks a service in the network. `long` and `mutation` take long, and `cuda`
-# needs a GPU: see tests/README.md.
+# 6 GB on disk), `pythons`, and `audit`, which asks a service in the network. `long` and `mutation` take long, and
+# `cuda` needs a GPU: see tests/README.md.
 nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["lint", "tests", "docs", "package"]
 nox.needs_version = ">=2025.2"

@@ -56,6 +56,11 @@ def finished(folder: Path) -> Path | None:
     return next((file.parent for file in records if _json(file).get("status") == "finished"), None)
 
 
+def existing(path: Path) -> Path | None:
+    """The path if there is something, else None."""
+    return path if path.exists() else None
+
+
 def _json(file: Path) -> dict[str, Any]:
     """What a file holds; nothing if it is damaged, as after a kill while it was written."""
     try:

@@ -1,6 +1,6 @@
 """The recipes in examples/: modules in their folders, and their configs."""
 
-import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -18,9 +18,19 @@ BASES = {
 
 
 def beside(recipe, name):
+    """A module of a recipe under its own name, for one that no other recipe has."""
     folder = str(EXAMPLES / recipe)
     sys.path.insert(0, folder)
     try:
         return importlib.import_module(name)
     finally:
         sys.path.remove(folder)
+
+
+def script(recipe, name="reproduce"):
+    """A module of a recipe under a name of its own, as several recipes have one of this name."""
+    path = EXAMPLES / recipe / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_{recipe}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

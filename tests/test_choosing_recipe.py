@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:geometry.val.patience_.*rows_see
 
 
 def test_the_table_of_the_guard():
-    recipe = beside("choosing", "reproduce")
+    recipe = beside("choosing", "guard")
     nan = math.nan
 
     def run(seed, warned):
@@ -30,7 +30,7 @@ def test_the_table_of_the_guard():
 
 
 def test_an_arm_of_the_guard_has_a_readout_per_epoch(monkeypatch):
-    guard = beside("choosing", "guard")
+    guard = beside("choosing", "guard_fit")
     monkeypatch.setattr(guard, "EPOCHS", 2)
     rows = guard.train("no negatives", 0)
     assert [row.epoch for row in rows] == [0, 1]
@@ -41,7 +41,7 @@ def test_an_arm_of_the_guard_has_a_readout_per_epoch(monkeypatch):
 
 
 def test_a_run_of_the_study_keeps_the_weights_after_a_fifth(tmp_path):
-    recipe = beside("choosing", "reproduce")
+    recipe = beside("choosing", "study")
     configs = [recipe.HERE.parent / "simclr" / "laptop.yaml", recipe.HERE / "study.yaml"]
     words = [word for path in configs for word in ("--config", str(path))]
     fewer = ["--trainer.limit_train_batches=1", "--trainer.logger.init_args.save_dir", str(tmp_path)]
@@ -77,7 +77,7 @@ def test_cluster_learnability_looks_at_earlier_rows_alone():
 
 def test_all_scores_of_the_papers_are_numbers():
     scores = beside("choosing", "paper_scores")
-    guard = beside("choosing", "guard")
+    guard = beside("choosing", "guard_fit")
     torch.manual_seed(0)
     found = scores.measured(guard.ARMS["SimCLR, tau = 1"](), scores.DigitsDataModule(batch_size=64, seed=0))
     assert set(found) == set(scores.GOOD)

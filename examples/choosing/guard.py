@@ -1,159 +1,50 @@
-"""How often CollapseGuard is right: small fits of digits that collapse and that do not, one line per epoch.
+"""The command `guard`: the fits of guard_fit.py with each seed, and a table of what CollapseGuard did in them."""
 
-`reproduce.py guard` calls it for each seed. Each arm is trained for 20 epochs with guards that only warn. The table
-has what the guards read after each epoch, and at the end how well a linear classifier reads the digit of test images
-from h and z. An untrained network, with calibrated batch norm, has a line, too.
-"""
+__all__ = ["guard"]
 
 import argparse
 import sys
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import lightning as L
-import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
-
-from lightning_ssl_geometry.callbacks import CollapseGuard
-from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.losses import InfoNCELoss, VICRegLoss
-from lightning_ssl_geometry.methods import BYOLModule, SimCLRModule, VICRegModule
-from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from readouts import EPOCHS, PATIENCES, READOUTS, Readout
-from recipe import write
+from recipe import Fit, existing, grid, markdown, over_seeds, read, write
 
-VALUES = (
-    "mean_cosine_h",
-    "mean_cosine_z",
-    "variance_rank_h_participation_ratio",
-    "variance_rank_z_participation_ratio",
-)
+HERE = Path(__file__).resolve().parent
 
 
-class Alignment(nn.Module):
-    """Mean squared distance between the unit vectors of two views, and nothing that keeps samples apart."""
-
-    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Return the loss of two views, each of shape (N, D)."""
-        apart = nn.functional.normalize(z1, dim=-1) - nn.functional.normalize(z2, dim=-1)
-        return apart.square().sum(-1).mean()
-
-
-def _parts() -> tuple[nn.Module, nn.Module]:
-    return SmallCNN(in_channels=1, width=8), MLPProjector(64, 64, 32, depth=2)
+def guard(options: argparse.Namespace) -> None:
+    """Train the arms of guard_fit.py with each seed, and print how often, and when, the guard warned."""
+    files = grid(options, {"guard": []}, _fit)["guard"]
+    rows = [row for seed in sorted(files) for row in read(files[seed], Readout)]
+    print(write(rows, options.output / "guard.csv", ".4g"))
+    header = ["arm", *(f"warned, patience {patience}" for patience in PATIENCES), f"epoch of {EPOCHS} (patience 3)"]
+    header += ["cosine h", "cosine z", "participation h", "participation z", "accuracy h", "accuracy z"]
+    print(markdown(header, _lines(rows)))
 
 
-def _adam(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=2e-3)
+def _lines(rows: Sequence[Readout]) -> Iterator[list[str]]:
+    for arm in dict.fromkeys(row.arm for row in rows):
+        runs = [[row for row in rows if (row.arm, row.seed) == (arm, seed)] for seed in sorted({r.seed for r in rows})]
+        ends = [run[-1] for run in runs]
+        # Epochs of each run in which the guard of each patience had warned.
+        warned = {
+            patience: [sum(getattr(row, f"warned_{patience}") for row in run) for run in runs] for patience in PATIENCES
+        }
+        when = [EPOCHS - epochs + 1 for epochs in warned[3] if epochs]
+        yield [
+            arm,
+            *(f"{sum(map(bool, warned[patience]))} of {len(runs)}" for patience in PATIENCES),
+            f"{median(when):g}" if when else "",
+            *(over_seeds([getattr(end, name) for end in ends], ".3f") for name in Readout._fields[3:5]),
+            *(over_seeds([getattr(end, name) for end in ends], ".2f") for name in Readout._fields[5:7]),
+            *(over_seeds([getattr(end, name) for end in ends], ".2f") for name in ("accuracy_h", "accuracy_z")),
+        ]
 
 
-def _simclr(loss: nn.Module) -> Callable[[], L.LightningModule]:
-    return lambda: SimCLRModule(*_parts(), loss, optimizer=_adam)
-
-
-def _vicreg(**weights: float) -> Callable[[], L.LightningModule]:
-    return lambda: VICRegModule(*_parts(), VICRegLoss(**weights), optimizer=_adam)
-
-
-def _byol(predictor: Callable[[], nn.Module]) -> Callable[[], L.LightningModule]:
-    return lambda: BYOLModule(*_parts(), predictor(), optimizer=_adam, momentum=0.99)
-
-
-ARMS: dict[str, Callable[[], L.LightningModule]] = {
-    "SimCLR, tau = 0.2": _simclr(InfoNCELoss(0.2)),
-    "SimCLR, tau = 1": _simclr(InfoNCELoss(1.0)),
-    "VICReg": _vicreg(),
-    "BYOL": _byol(lambda: MLPProjector(32, 64, 32, depth=2)),
-    "SimCLR, tau = 100": _simclr(InfoNCELoss(100.0)),
-    "no negatives": _simclr(Alignment()),
-    "VICReg, invariance alone": _vicreg(variance=0.0, covariance=0.0),
-    "BYOL without predictor": _byol(nn.Identity),
-}
-
-
-class Reader(L.Callback):
-    """Keeps what the guards read and found in each epoch."""
-
-    def __init__(self, guards: Sequence[CollapseGuard]) -> None:
-        self.guards, self.rows = guards, list[tuple[float | int, ...]]()
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Read the values that were logged in this epoch's validation."""
-        values = [trainer.callback_metrics[f"val/{self.guards[0].name}/{value}"].item() for value in VALUES]
-        self.rows.append((*values, *(int(bool(guard.found)) for guard in self.guards)))
-
-
-def accuracy(rows: Tensor, label: Tensor) -> float:
-    """Five-fold accuracy of a logistic regression on standardized rows (N, D)."""
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
-    return float(cross_val_score(classifier, rows.numpy(), label.numpy(), cv=5).mean())
-
-
-@torch.no_grad()
-def accuracies(model: Any, data: DigitsDataModule) -> tuple[float, float]:
-    """Return how well h and z of the test digits tell the digit."""
-    data.setup("test")
-    model.eval()
-    seen = [data.on_after_batch_transfer(batch, 0) for batch in data.test_dataloader()]
-    label = torch.cat([batch["label"] for batch in seen])
-    h, z = model.embed((torch.cat([batch["image"] for batch in seen]),))
-    return accuracy(h[0], label), accuracy(z[0], label)
-
-
-@torch.no_grad()
-def untrained(seed: int) -> Readout:
-    """Return the accuracies of a network whose batch norms alone have seen the training digits."""
-    L.seed_everything(seed, verbose=False)
-    model, data = ARMS["SimCLR, tau = 0.2"](), DigitsDataModule(batch_size=128, seed=seed)
-    data.prepare_data()
-    data.setup("fit")
-    model.train()
-    for _ in range(5):
-        for batch in data.train_dataloader():
-            model.embed(data.on_after_batch_transfer(batch, 0)["views"])
-    return Readout("untrained", seed, 0, *(float("nan"),) * 4, 0, 0, 0, *accuracies(model, data))
-
-
-def train(arm: str, seed: int) -> list[Readout]:
-    """Train an arm, and return a line for each epoch."""
-    L.seed_everything(seed, verbose=False)
-    model, data = ARMS[arm](), DigitsDataModule(batch_size=128, seed=seed)
-    guards = [CollapseGuard("warn", patience, name=f"patience_{patience}") for patience in PATIENCES]
-    reader = Reader(guards)
-    trainer = L.Trainer(
-        max_epochs=EPOCHS,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        callbacks=[*guards, reader],
-    )
-    trainer.fit(model, datamodule=data)
-    ends = [(float("nan"),) * 2] * (EPOCHS - 1) + [accuracies(model, data)]
-    pairs = zip(reader.rows, ends, strict=True)
-    return [Readout(arm, seed, epoch, *read, *end) for epoch, (read, end) in enumerate(pairs)]
-
-
-def main() -> None:
-    """Train all arms with one seed, and write the table of their epochs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--folder", type=Path, required=True)
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    rows = [row for arm in ARMS for row in train(arm, options.seed)]
-    write([untrained(options.seed), *rows], options.folder / READOUTS, ".4g")
-
-
-if __name__ == "__main__":
-    main()
+def _fit(options: argparse.Namespace, arm: str, words: list[str], seed: int) -> Fit:
+    folder = options.output / arm / f"seed{seed}"
+    words = [str(HERE / "guard_fit.py"), "--seed", str(seed), *words, "--folder", str(folder)]
+    return Fit(f"{arm}, seed {seed}", words, folder, lambda place: existing(place / READOUTS))

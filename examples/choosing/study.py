@@ -1,48 +1,158 @@
-"""The study's arms. Each changes one setting of examples/simclr/laptop.yaml, or the method."""
+"""The command `study`: the arms of study_arms.py, and how far each score agrees with their accuracy."""
 
-__all__ = ["ALIKE", "ARMS", "Arm"]
+__all__ = ["study"]
 
-from collections.abc import Sequence
+import argparse
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from agreements import Row, agreements
+from paper_scores import GOOD, TABLE, Value
+from recipe import Fit, command, each, existing, finished, grid, markdown, read, run_all, write
+from study_arms import ALIKE, ARMS
+
+from lightning_ssl_geometry.diagnose import Choice, choose, compare
+from lightning_ssl_geometry.diagnose.choosing import run_settings
+from lightning_ssl_geometry.diagnose.scores import Score
 
 HERE = Path(__file__).resolve().parent
-_SIMCLR = HERE.parent / "simclr"
-_LINEAR = "{class_path: torch.nn.Linear, init_args: {in_features: 128, out_features: 64}}"
-_OPTIMIZER = "--model.init_args.optimizer.init_args."
-_PROJECTOR = "--model.init_args.projector"
-_TEMPERATURE = "--model.init_args.loss.init_args.temperature="
 
 
-class Arm(NamedTuple):
-    """What an arm adds to the command line, and its YAML files after laptop.yaml."""
-
-    words: Sequence[str] = ()
-    configs: Sequence[Path] = ()
-
-
-def _arms(name: str, word: str, values: Sequence[str]) -> dict[str, Arm]:
-    return {f"{name} {value}": Arm([f"{word}{value}"]) for value in values}
+class _Measured(NamedTuple):
+    model: str
+    score: str
+    value: float
 
 
-ARMS: dict[str, Arm] = {
-    "base": Arm(),
-    **_arms("strength", "--data.init_args.views.init_args.strength=", ["small", "large"]),
-    **_arms("temperature", _TEMPERATURE, ["0.05", "0.2", "2", "100"]),
-    "no projector": Arm([f"{_PROJECTOR}=torch.nn.Identity"]),
-    "linear projector": Arm([f"{_PROJECTOR}={_LINEAR}"]),
-    **_arms("projector depth", f"{_PROJECTOR}.init_args.depth=", ["3"]),
-    **_arms("projector hidden", f"{_PROJECTOR}.init_args.hidden_dim=", ["32"]),
-    **_arms("projector out", f"{_PROJECTOR}.init_args.out_dim=", ["8", "256"]),
-    **_arms("weight decay", f"{_OPTIMIZER}weight_decay=", ["0", "0.1", "1"]),
-    **_arms("batch", "--data.init_args.batch_size=", ["32", "128", "640"]),
-    **_arms("epochs", "--trainer.max_epochs=", ["10", "20", "150"]),
-    "VICReg": Arm(configs=[_SIMCLR / "vicreg.yaml"]),
-    "BYOL": Arm(configs=[_SIMCLR / "byol.yaml"]),
-    "BYOL without predictor": Arm(configs=[HERE / "no_predictor.yaml"]),
-    "DirectCLR": Arm(configs=[HERE / "direct_clr.yaml"]),
-    "unnormalised": Arm(configs=[HERE / "adaptive.yaml"]),
-}
-# The arms of one method, temperature and width of z: scores of z and of the loss can be compared between them.
-ALIKE = [arm for arm in ARMS if arm.split()[0] in ("base", "strength", "weight", "batch", "epochs")]
-ALIKE += ["projector depth 3", "projector hidden 32"]
+def _values(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The cells of a row of `Choice.model_rows`."""
+    return ({"model": row["model"], "score": key, "value": value} for key, value in row.items() if key != "model")
+
+
+class _Knob(NamedTuple):
+    """A row of `Choice.score_rows`: how far a score agrees with the accuracy of runs that differ in one setting."""
+
+    knob: str
+    score: str
+    good: str | float
+    best: str
+    tau: float
+    tau_low: float
+    tau_high: float
+    regret: float
+    regret_low: float
+    regret_high: float
+    regret_by_chance: float
+    pairs: int
+
+
+def _trained(options: argparse.Namespace, arm: str, words: list[str], seed: int) -> Fit:
+    folder = options.output / "study" / arm / f"seed{seed}"
+    configs = [HERE.parent / "simclr" / "laptop.yaml", *ARMS[arm].configs, HERE / "study.yaml"]
+    # All runs have one test set, and none has trained on it.
+    words = command(options, folder, configs=configs, added=words, seed=seed, data_seed=0)
+    return Fit(f"{arm}, seed {seed}", words, folder, finished)
+
+
+def _diagnosed(options: argparse.Namespace, models: Mapping[str, Path], folder: Path) -> dict[str, Path]:
+    """Pass the test digits through models. Return the folders of the diagnoses."""
+
+    def fit(name: str, model: Path) -> Fit:
+        place = folder / name
+        words = ["-m", "lightning_ssl_geometry", "diagnose", "--config", str(HERE / "diagnosed.yaml")]
+        words += ["--run", str(model), "--output", str(folder), "--name", name, "--progress", "false"]
+        return Fit(f"diagnosis of {name}", words, place, lambda place: _newer(finished(place), model))
+
+    return _done(options, {name: fit(name, model) for name, model in models.items()})
+
+
+def _with_paper_scores(options: argparse.Namespace, choice: Choice, models: Mapping[str, Path], folder: Path) -> Choice:
+    """Measure the scores of paper_scores.py on models, and add those that all models have."""
+
+    def fit(name: str, model: Path) -> Fit:
+        words = [str(HERE / "paper_scores.py"), "--run", str(model), "--folder", str(folder / name)]
+        return Fit(f"scores of {name}", words, folder / name, lambda place: _newer(existing(place / TABLE), model))
+
+    files = _done(options, {name: fit(name, model) for name, model in models.items()})
+    tables = {name: {row.score: row.value for row in read(file, Value)} for name, file in files.items()}
+    found, left_out = list(choice.scores), dict(choice.left_out)
+    for score, good in GOOD.items():
+        values = {name: tables[name][score] for name in choice.accuracy or {}}
+        if lacks := [name for name, value in values.items() if not math.isfinite(value)]:
+            left_out[score] = f"no finite value of {', '.join(lacks)}"
+        else:
+            found.append(Score(score, good, values, ""))
+    return replace(choice, scores=tuple(found), left_out=left_out)
+
+
+def _done(options: argparse.Namespace, fits: Mapping[str, Fit]) -> dict[str, Path]:
+    """Run what is missing. Return name -> what was written, or end the command if anything is still missing."""
+    run_all(fits.values(), options.jobs)
+    found: dict[str, Path] = {name: path for name, one in fits.items() if (path := one.done(one.folder))}
+    if missing := [one.name for name, one in fits.items() if name not in found]:
+        sys.exit(f"Missing: {'; '.join(missing)}. Start the command again to repeat these.")
+    return found
+
+
+def _newer(found: Path | None, model: Path) -> Path | None:
+    """A result of a model, unless the model was trained again since."""
+    return found if found is not None and found.stat().st_mtime >= model.stat().st_mtime else None
+
+
+def _last(run: Path) -> Path:
+    return run / "checkpoints" / "last.ckpt"
+
+
+def _fifth(run: Path) -> Path | None:
+    """The checkpoint after a fifth of a run's epochs, if there is one: there is one after every tenth epoch."""
+    epochs = yaml.safe_load((run / "config.yaml").read_text())["trainer"]["max_epochs"]
+    return existing(run / "checkpoints" / f"epoch={epochs // 5 - 1}.ckpt")
+
+
+def study(options: argparse.Namespace) -> None:
+    """Train the arms, pass the test digits through all, and measure how far each score agrees with their accuracy."""
+    runs = grid(options, {arm: list(of.words) for arm, of in ARMS.items()}, _trained)
+    named = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs)}
+    settings = {name: known for name, folder in named.items() if (known := run_settings(str(folder)))}
+    models = {name: _last(folder) for name, folder in named.items()}
+    fifths = {name: fifth for name, folder in named.items() if (fifth := _fifth(folder))}
+    ends = _diagnosed(options, models, options.output / "end")
+    early = _diagnosed(options, fifths, options.output / "fifth")
+    alike = {name: folder for name, folder in ends.items() if name.rpartition(", seed ")[0] in ALIKE}
+    chosen = {
+        "the end": choose(ends, settings=settings),
+        "the end, one method, temperature and width": choose(alike),
+        "the end, runs with a fifth": choose({name: ends[name] for name in early}),
+        "a fifth": choose(early),
+    }
+    for when, choice in chosen.items():
+        of, folder = (fifths, "scores_fifth") if when == "a fifth" else (models, "scores_end")
+        known = {name: of[name] for name in choice.accuracy or {}}
+        chosen[when] = _with_paper_scores(options, choice, known, options.output / folder)
+    accuracy = chosen["the end"].accuracy or {}
+    rows = [row for when, choice in chosen.items() for row in agreements(when, choice, accuracy)]
+    print(write(rows, options.output / "study.csv", ".4g"))
+    for name, choice in {"end": chosen["the end"], "fifth": chosen["a fifth"]}.items():
+        values = [_Measured(**row) for model in choice.model_rows() for row in _values(model)]
+        print(write(values, options.output / f"study_{name}.csv", ".4g"))
+    if knobs := [_Knob(**row) for row in chosen["the end"].score_rows() if row["knob"]]:
+        print(write(knobs, options.output / "study_knobs.csv", ".4g"))
+    print(compare(ends, options.output / "comparison.html", choosing=chosen["the end"].panels()))
+    header = ["scores after", "score", "runs", "tau [95%]", "regret, points [95%]", "by chance"]
+    print(markdown(header, map(_cells, rows)))
+    for when, choice in chosen.items():
+        for line in (*choice.remarks, *(f"Left out: {title}: {why}." for title, why in choice.left_out.items())):
+            print(f"{when}: {line}")
+
+
+def _cells(row: Row) -> list[str]:
+    regret, low, high, chance = (100 * value for value in row[6:])
+    tau = f"{row.tau:.2f} [{row.tau_low:.2f}, {row.tau_high:.2f}]"
+    return [row.when, row.score, str(row.runs), tau, f"{regret:.1f} [{low:.1f}, {high:.1f}]", f"{chance:.1f}"]

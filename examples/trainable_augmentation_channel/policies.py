@@ -28,7 +28,7 @@ from lightning_ssl_geometry.methods import CRLTACModule
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from frozen import NETWORKS, Images, channel, digest, embedded, encoder, parts  # noqa: E402
-from recipe import Fit, each, grid, markdown, over_seeds, read, write  # noqa: E402
+from recipe import Fit, each, existing, grid, markdown, over_seeds, read, write  # noqa: E402
 
 # Name -> estimators, one after the other, each for all epochs.
 ESTIMATORS = {kind.__name__: (kind,) for kind in (ExactInformation, ScoreFunction, AllPairs, DistinctPairs)}
@@ -161,7 +161,7 @@ def fit(options: argparse.Namespace, arm: str, added: list[str], seed: int) -> F
 
 def finished(folder: Path) -> Path | None:
     """Find the row of a finished run in a folder."""
-    return path if (path := folder / "row.csv").exists() else None
+    return existing(folder / "row.csv")
 
 
 def table(rows: list[Row]) -> str:

@@ -1,0 +1,236 @@
+"""examples/recipe.py: its arguments, and fits that are shared, killed, continued and refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from recipes import EXAMPLES, script
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--jobs", "0"], "argument --jobs: Expected an integer >= 1, but got '0'."),
+        (["--seeds", "0", "x"], "argument --seeds: Expected an integer >= 0, but got 'x'."),
+        (["--seeds=-1"], "argument --seeds: Expected an integer >= 0, but got '-1'."),
+        (["--seeds", "1", "0", "1"], "argument --seeds: Expected different numbers, but got [1, 0, 1]."),
+        (["--output", __file__], "argument --output: Expected a folder, or the name of a new one, but"),
+    ],
+)
+def test_a_recipe_refuses_what_it_cannot_run(words, message, monkeypatch, capsys):
+    recipe = script("tabular")
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", *words])
+    with pytest.raises(SystemExit):
+        recipe.main()
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_ends_a_recipe_in_one_line(tmp_path, monkeypatch, capsys):
+    recipe = script("tabular").recipe
+    monkeypatch.setattr(sys, "argv", ["examples/tabular/reproduce.py"])
+    with pytest.raises(SystemExit) as ended, recipe.errors_in_one_line():
+        (tmp_path / "missing").read_text()
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("reproduce.py: error: [Errno 2] No such file or directory: ")
+    assert error.count("\n") == 1
+    texts = [path.read_text() for path in EXAMPLES.glob("*/reproduce.py")]
+    assert all("errors_in_one_line():\n        " in text for text in texts)
+
+
+@pytest.fixture
+def killed(tmp_path, monkeypatch):
+    """Start a run with words and a YAML file of a text. It is killed, and leaves the version and checkpoint asked for.
+
+    Returns the version whose checkpoint it continued from, or None.
+    """
+    recipe = script("trainable_augmentation_channel")
+    config = tmp_path / "one.yaml"
+
+    def killed(more, text, version, checkpoint="whole"):
+        def run(words, **_):
+            started.append(Path(words[words.index("--ckpt_path") + 1]) if "--ckpt_path" in words else None)
+            if version is not None:
+                folder = tmp_path / f"version_{version}" / "checkpoints"
+                folder.mkdir(parents=True, exist_ok=True)
+                if checkpoint == "whole":
+                    torch.save({}, folder / "last.ckpt")
+                elif checkpoint == "torn":
+                    (folder / "last.ckpt").write_text("PK")
+            return recipe.argparse.Namespace(returncode=-9)
+
+        started = []
+        monkeypatch.setattr(sys.modules["recipe"].subprocess, "run", run)
+        config.write_text(text)
+        options = recipe.argparse.Namespace(root=None, more=more)
+        words = recipe.command(options, tmp_path, configs=[config], added=[], seed=0)
+        sys.modules["recipe"].run_all([recipe.Fit("one", words, tmp_path, lambda folder: None)], jobs=1)
+        (found,) = started
+        return None if found is None else found.parent.parent.name
+
+    return killed
+
+
+def test_a_recipes_run_continues_from_the_checkpoint_of_the_same_command(killed):
+    longer = ["--trainer.max_epochs=2"]
+    assert killed([], "a", version=0) is None
+    assert killed([], "a", version=1) == "version_0"
+    assert killed([], "a", version=2) == "version_1"
+    assert killed(longer, "a", version=3) is None
+    assert killed(longer, "a", version=4) == "version_3"
+    assert killed(longer, "b", version=5) is None
+    assert killed(longer, "b", version=6) == "version_5"
+
+
+def test_a_recipes_run_does_not_continue_from_a_checkpoint_of_other_words(killed):
+    longer = ["--trainer.max_epochs=2"]
+    assert killed([], "a", version=0) is None
+    assert killed(longer, "a", version=None) is None  # killed before it made its folder
+    assert killed(longer, "a", version=1) is None  # and not version_0, which had other words
+    assert killed(longer, "a", version=2) == "version_1"
+
+
+def test_a_recipes_run_continues_from_an_older_version_if_the_newest_has_no_whole_checkpoint(killed):
+    assert killed([], "a", version=0) is None
+    assert killed([], "a", version=1, checkpoint="none") == "version_0"
+    assert killed([], "a", version=2, checkpoint="torn") == "version_0"
+    assert killed([], "a", version=3) == "version_0"
+    assert killed([], "a", version=4) == "version_3"
+
+
+def test_a_command_that_waited_refuses_a_run_of_other_words(tmp_path, monkeypatch):
+    recipe = sys.modules[script("trainable_augmentation_channel").Fit.__module__]
+    (tmp_path / "result").touch()
+    (tmp_path / recipe.COMMAND).write_text(json.dumps({"words": ["fit", "--beta=5"], "configs": [], "first": 0}))
+    found = iter([None])  # not finished before the wait
+    fit = recipe.Fit("one", ["fit", "--beta=0.5"], tmp_path, lambda folder: next(found, folder / "result"))
+    with pytest.raises(SystemExit, match=r"finished run with \['--beta=5'\] for \['--beta=0.5'\]"):
+        recipe.run_all([fit], jobs=1)
+
+
+HOLD = """
+import fcntl, sys, time
+with open(sys.argv[1] + "/lock", "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.readline()
+    open(sys.argv[1] + "/done", "w").write("by the other")
+"""
+
+
+def test_two_commands_share_the_fits_of_one_folder(tmp_path):
+    script("tabular")
+    module = sys.modules["recipe"]
+
+    def fit(name):
+        folder = tmp_path / name
+        words = ["-c", f"open({str(folder / 'done')!r}, 'w').write('here')"]
+        return module.Fit(name, words, folder, lambda folder: (folder / "done").exists())
+
+    fits = [fit(name) for name in ("locked", "free", "left")]
+    (tmp_path / "locked").mkdir()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "locked")], **pipes) as other:
+        assert other.stdout.readline() == "held\n"
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(module.run_all, fits, 1)
+            while not (tmp_path / "left" / "done").exists():  # the others do not wait for the locked one
+                assert not running.done()
+                time.sleep(0.05)
+            assert not (tmp_path / "locked" / "done").exists()
+            other.stdin.write("\n")
+            other.stdin.flush()
+            running.result()
+    assert (tmp_path / "locked" / "done").read_text() == "by the other"
+    assert (tmp_path / "free" / "done").read_text() == "here"
+
+
+def test_a_finished_run_with_other_arguments_is_not_taken(tmp_path):
+    script("tabular")
+    module = sys.modules["recipe"]
+    config = tmp_path / "one.yaml"
+
+    def run(folder, *added, text="a"):
+        config.write_text(text)
+        options = module.argparse.Namespace(root=None, more=[])
+        words = module.command(
+            options, folder, configs=[config], added=added, seed=0, program=["-c", "import sys; open('done', 'w')"]
+        )
+        finished = tmp_path / "finished"
+        fit = module.Fit("one", words, folder, lambda folder: finished.exists())
+        module.run_all([fit], jobs=1)
+        finished.touch()
+
+    first, moved = tmp_path / "first", tmp_path / "moved"
+    run(first, "--beta=1")
+    run(first, "--beta=1")
+    first.rename(moved)
+    run(moved, "--beta=1")
+    with pytest.raises(SystemExit, match=r"finished run with \['--beta=1'\] for \['--beta=2'\]. Give another --output"):
+        run(moved, "--beta=2")
+    with pytest.raises(SystemExit, match="finished run with other contents of the YAML files"):
+        run(moved, "--beta=1", text="b")
+
+
+STOPPED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import recipe
+from pathlib import Path
+folder = Path(sys.argv[2])
+code = "import time\\nfor _ in range(400):\\n    time.sleep(0.05)"
+recipe.run_all([recipe.Fit("one", ["-c", code], folder, lambda folder: False)], jobs=1)
+"""
+
+
+def test_a_fit_that_outlives_its_recipe_keeps_its_folder(tmp_path):
+    script("tabular")
+    module = sys.modules["recipe"]
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED, str(EXAMPLES), str(tmp_path)], stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        while not (tmp_path / "log.txt").exists():
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.kill()
+        process.wait()
+        with module.alone(tmp_path, False) as lock:
+            assert lock is None
+        os.killpg(process.pid, signal.SIGKILL)
+        with module.alone(tmp_path, True) as lock:
+            assert lock is not None
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"status": "failed"}'])
+def test_a_damaged_record_is_no_finished_run(tmp_path, content):
+    script("tabular")
+    from recipe import finished
+
+    (tmp_path / "version_0").mkdir()
+    (tmp_path / "version_0" / "run.json").write_text(content)
+    assert finished(tmp_path) is None
+    (tmp_path / "version_1").mkdir()
+    (tmp_path / "version_1" / "run.json").write_text('{"status": "finished"}')
+    assert finished(tmp_path) == tmp_path / "version_1"
+
+
+def test_every_way_to_name_a_yaml_file_is_noticed(tmp_path):
+    script("tabular")
+    from recipe import _said
+
+    config = tmp_path / "one.yaml"
+    for words in (["--config", str(config)], [f"--config={config}"], ["fit", "-c", str(config)]):
+        config.write_text("a: 1")
+        before = _said(words)
+        config.write_text("a: 2")
+        assert _said(words) != before
+    assert _said(["fit", "--folder", "/a"]) == _said(["fit", "--folder", "/b"])
+    assert _said(["fit", "--encoder_epochs=1", "--epochs=2"]) != _said(["fit", "--encoder_epochs=3", "--epochs=2"])
+    assert _said(["fit", "--encoder_epochs=1", "--epochs=2"]) != _said(["fit", "--encoder_epochs=1", "--epochs=4"])
