@@ -27,7 +27,7 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
-from recipe import at_least, errors_in_one_line, markdown, output_folder  # noqa: E402
+from recipe import errors_in_one_line, markdown, output_folder  # noqa: E402
 
 
 class Job(NamedTuple):
@@ -185,10 +185,20 @@ def table(jobs: Sequence[Job], found: dict[str, dict[str, object]]) -> str:
     return markdown(["job", "expected minutes", "taken", "status", "settles"], rows)
 
 
+def minutes(text: str) -> float:
+    """Read the argument --minutes."""
+    try:
+        if 0 < (found := float(text)) < float("inf"):
+            return found
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"Expected a number > 0, but got {text!r}.")
+
+
 def main() -> None:
     names = [job.name for job in JOBS]
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--minutes", type=at_least(1), default=60)
+    made.add_argument("--minutes", type=minutes, default=60.0)
     made.add_argument("--data", type=Path, help="folder that has MNIST/raw and cifar10/")
     made.add_argument("--output", type=output_folder, default=Path("runs/gpu").resolve())
     made.add_argument("--jobs", nargs="+", choices=names, default=names, help="these alone")
