@@ -14,6 +14,7 @@ from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.spectrum import (
     RankMode,
+    matrix_singular_values,
     singular_values_effective_rank,
     singular_values_rank,
 )
@@ -237,7 +238,7 @@ class ProjectorRank(Diagnostic):
             return undefined(
                 self, "a weight of `projector` is not finite", like=weight[0, :1].expand(min(weight.shape))
             )
-        return torch.linalg.svdvals(weight)
+        return matrix_singular_values(weight)
 
 
 def rank_or_nan(rank: Tensor, sigma: Tensor) -> Tensor:

@@ -5,7 +5,11 @@ import pytest
 import torch
 
 from lightning_ssl_geometry.functional import effective_rank, log_singular_values, numerical_rank
-from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank, singular_values_rank
+from lightning_ssl_geometry.functional.spectrum import (
+    matrix_singular_values,
+    singular_values_effective_rank,
+    singular_values_rank,
+)
 
 
 def rotation(n):
@@ -112,6 +116,36 @@ def test_log_spectrum_does_not_depend_on_the_number_of_rows_and_sums_to_the_mean
     torch.testing.assert_close(spectrum, log_singular_values(h.repeat(7, 1)))
     assert (2 * spectrum).exp().sum().item() == pytest.approx(h.square().sum(1).mean().item())
     assert log_singular_values(torch.eye(3)[:, :2])[0].item() == pytest.approx(-0.5 * math.log(3))
+
+
+def with_spectrum(sigma, rows, columns):
+    sigma = torch.as_tensor(sigma, dtype=torch.float64)
+    count = len(sigma)
+    left, right = (torch.linalg.qr(torch.randn(size, count, dtype=torch.float64)).Q for size in (rows, columns))
+    return left * sigma @ right.T
+
+
+@pytest.mark.parametrize("shape", [(130, 130), (130, 300), (300, 130)])
+@pytest.mark.parametrize("least", [1.0, 1e-2, 1e-4, 6e-5, 1e-5, 1e-8, 0.0])
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_singular_values_of_a_large_matrix(shape, least, scale):
+    """Graded spectra whose least value is above and below the one at which the Gram matrix is precise enough."""
+    sigma = torch.linspace(1, 0, 130, dtype=torch.float64) * (1 - least) + least
+    found = matrix_singular_values(scale * with_spectrum(sigma, *shape))
+    assert found.shape == sigma.shape
+    torch.testing.assert_close(found / scale, sigma, rtol=1e-6, atol=1e-14)
+
+
+def test_a_large_matrix_of_zeros():
+    assert torch.equal(matrix_singular_values(torch.zeros(130, 140)), torch.zeros(130, dtype=torch.float64))
+
+
+def test_a_large_matrix_of_good_condition_needs_no_svd(monkeypatch):
+    good, bad = (with_spectrum(torch.linspace(1, least, 200), 200, 256) for least in (1e-3, 1e-6))
+    monkeypatch.delattr(torch.linalg, "svdvals")
+    assert len(matrix_singular_values(good)) == 200
+    with pytest.raises(AttributeError):
+        matrix_singular_values(bad)
 
 
 @pytest.mark.parametrize(
