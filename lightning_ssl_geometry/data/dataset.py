@@ -15,9 +15,9 @@ from torch.utils.data import Dataset, IterableDataset
 from lightning_ssl_geometry.checks import integer, one_of, switch
 from lightning_ssl_geometry.data.base import Images, ViewSettings
 from lightning_ssl_geometry.data.decoding import Decoder, Key, decoded, is_grey, sample
-from lightning_ssl_geometry.data.image_cache import key_of, mapped_tensors
 from lightning_ssl_geometry.data.parts import Parts, PartsDataModule
 from lightning_ssl_geometry.data.samples import Kind
+from lightning_ssl_geometry.data.tensor_cache import key_of, mapped_tensors
 from lightning_ssl_geometry.settings import passed_on
 
 _COMPARED, _READ_TWICE = 1024, 16  # samples of each set, evenly spaced

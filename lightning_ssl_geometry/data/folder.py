@@ -3,6 +3,7 @@
 __all__ = ["ImageFolderDataModule", "common_size"]
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -14,7 +15,6 @@ from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, Vi
 from lightning_ssl_geometry.data.image_cache import (
     Listing,
     content_key,
-    decode_files,
     mapped_images,
     opened_image,
     read_rgb,
@@ -29,8 +29,9 @@ class ImageFolderDataModule(ImageDataModule):
     """Images in `root/train/<class>/*` and `root/test/<class>/*`, or in `root/<class>/*`.
 
     Images without labels have no class folders, as in `root/*`. The short side of each image is resized to
-    `image_size`, and the centre is cropped. The decoded images are saved in the file `.ssl_geometry-<image_size>.pt`,
-    which is memory-mapped during a run. This file is written again if the images change.
+    `image_size`, and the centre is cropped. The decoded images are saved in the file `.ssl_geometry-<image_size>.npy`,
+    which is memory-mapped during a run. This file is written again if the images change. A decoding that is ended goes
+    on where it stopped.
 
     Args:
         root: The folder. The training set is in its folder `train`, or in `root` itself. The test set is in `test` or
@@ -116,9 +117,10 @@ class ImageFolderDataModule(ImageDataModule):
     def _decoded(self) -> tuple[Listing, Tensor]:
         listing = _list(self.root)
         key = content_key(self.root, listing.files, self.image_size, listing.train_size, listing.classes)
-        path = self.cache / f".ssl_geometry-{self.image_size}.pt"
+        path = self.cache / f".ssl_geometry-{self.image_size}.npy"
         remedy = "Name another folder as `cache`."
-        return listing, mapped_images(path, key, lambda: _decode(listing.files, self.image_size), remedy=remedy)
+        decode = partial(_decode_one, size=self.image_size)
+        return listing, mapped_images(path, key, listing.files, size=self.image_size, decode_one=decode, remedy=remedy)
 
 
 def common_size(root: Path) -> int:
@@ -193,10 +195,6 @@ def _images_in(folder: Path) -> list[Path]:
     if not files:
         raise ValueError(f"Expected `root` to have images, in every class if it has classes, but {folder} has none.")
     return files
-
-
-def _decode(files: list[Path], size: int) -> Tensor:
-    return decode_files(files, size, lambda file: _decode_one(file, size))
 
 
 def _decode_one(file: Path, size: int) -> Tensor:

@@ -1,32 +1,37 @@
-"""Decode images once, and save them in one file that is memory-mapped during a run."""
+"""Decode the images of a folder once, into one file that is memory-mapped during a run.
 
-__all__ = [
-    "Listing",
-    "content_key",
-    "decode_files",
-    "key_of",
-    "mapped_images",
-    "mapped_tensors",
-    "opened_image",
-    "read_rgb",
-]
+The file `x.npy` has the images, and `x.json` says how many of them are decoded. The images are written block by block.
+So the memory holds one block, whatever the size of the data set, and a decoding that was ended goes on after its last
+block.
+"""
 
-import hashlib
+__all__ = ["Listing", "content_key", "mapped_images", "opened_image", "read_rgb"]
+
 import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.data.base import Images, Source
+from lightning_ssl_geometry.data.tensor_cache import about_writing, key_of
+from lightning_ssl_geometry.files import replacing
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock; two processes then decode the same images twice
+    fcntl = None  # type: ignore[assignment]
 
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-_FORMAT = 1  # of the decoded file; with another number, every folder is decoded again
+_BLOCK = 2**28  # bytes of images that are decoded before they are written
+_MARK = 16  # bytes behind the images: a number of this file, which its record repeats
 
 
 class Listing(NamedTuple):
@@ -50,61 +55,38 @@ def content_key(root: Path, files: list[Path], *also: Any) -> str:
     return key_of(*also, shown)
 
 
-def key_of(*values: Any) -> str:
-    """Return a hash of values that JSON can write, and of the format of the decoded file."""
-    return hashlib.sha256(json.dumps([_FORMAT, *values]).encode()).hexdigest()
+def mapped_images(
+    path: Path, key: str, files: list[Path], *, size: int, decode_one: Callable[[Path], Tensor], remedy: str
+) -> Tensor:
+    """Return the images in the file `path`, memory-mapped: uint8 (M, 3, size, size) in the order of the M files.
 
+    If the file is not there, or was not written with this `key`, the files are decoded on all CPU cores, with a
+    progress bar. If this was begun before, it goes on after the last block.
 
-def mapped_images(path: Path, key: str, decode: Callable[[], Tensor], remedy: str) -> Tensor:
-    """Return the images in the file `path`, memory-mapped. If the file was not written with this `key`, write it first.
+    Args:
+        path: An `.npy` file. A `.json` file and a `.lock` file lie beside it.
+        key: A result of :func:`content_key`.
+        files: The images.
+        size: Height and width of the decoded images.
+        decode_one: Decodes a file to uint8 (3, size, size).
+        remedy: A sentence that ends the message of an OSError, if the file cannot be written.
 
-    `key` is a result of :func:`content_key`. `decode` returns the M images, uint8 (M, C, H, W). If the file cannot be
-    written, an OSError is raised, and its message ends with `remedy`.
+    Raises:
+        ValueError: If images cannot be decoded. It names up to five of them.
+        OSError: If the file cannot be written.
     """
-    return _mapped(path, key, lambda: {"image": decode()}, remedy=remedy)["image"]
-
-
-def mapped_tensors(path: Path, key: str, make: Callable[[], dict[str, Tensor]], remedy: str) -> dict[str, Tensor]:
-    """Return the tensors in the file `path`, memory-mapped. If it was not written with this `key`, write it first.
-
-    `key` is a result of :func:`key_of`. `make` returns the tensors. An OSError is raised if the file cannot be written,
-    or if a file is there that this function did not write. The message ends with `remedy`.
-    """
-    if os.path.lexists(path) and not _is_decoded(path):
-        raise FileExistsError(
-            f"Expected {path} to be a file of decoded samples, which may be replaced, but another or a broken file is "
-            f"there. {remedy} If you do not need the file, delete it."
-        )
-    return _mapped(path, key, make, remedy=remedy)
-
-
-def decode_files(files: list[Path], size: int, decode_one: Callable[[Path], Tensor]) -> Tensor:
-    """Decode M files on all CPU cores. Return uint8 (M, 3, size, size) in the order of the files.
-
-    `decode_one` decodes a file to uint8 (3, size, size). If it fails for some files, a ValueError names up to five of
-    them.
-    """
-    from rich.progress import track
-
-    image = torch.empty(len(files), 3, size, size, dtype=torch.uint8)
-    bad: list[str] = []
-
-    def decode(place: int) -> None:
-        try:
-            image[place] = decode_one(files[place])
-        except Exception as error:  # for broken files, Pillow raises not only OSError
-            bad.append(f"{files[place]} ({error})")
-
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
-    try:
-        for _ in track(pool.map(decode, range(len(files))), f"Decoding {len(files)} images", len(files)):
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)  # an interrupted run does not wait for the other files
-    if bad:
-        more = f", and {len(bad) - 5} more" if len(bad) > 5 else ""
-        raise ValueError(f"Expected `root` to hold whole images only, but got {', '.join(sorted(bad)[:5])}{more}.")
-    return image
+    shape = (len(files), 3, size, size)
+    if _decoded(path, key, shape) < len(files):
+        with about_writing(path, remedy):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            locked = path.with_suffix(".lock").open("a")
+        with locked, _alone(locked):
+            begun = _decoded(path, key, shape)
+            if begun < len(files):
+                _decode(path, key, files, begun=begun, shape=shape, decode_one=decode_one, remedy=remedy)
+        if _decoded(path, key, shape) < len(files):
+            raise OSError(f"Expected {path} as it was written, but another process wrote other images there. {remedy}")
+    return torch.from_numpy(np.load(path, mmap_mode="c"))
 
 
 def opened_image(file: Path) -> Any:
@@ -128,52 +110,115 @@ def read_rgb(file: Path) -> Tensor:
         return torch.from_numpy(np.array(opened.convert("RGB"))).permute(2, 0, 1)
 
 
-def _mapped(path: Path, key: str, make: Callable[[], dict[str, Tensor]], remedy: str) -> dict[str, Tensor]:
-    if (found := _load(path, key)) is None:
-        _write(path, key, make, remedy=remedy)
-        found = _load(path, key)
-    if found is None:
-        raise OSError(f"Expected {path} as it was written, but another process wrote other samples there. {remedy}")
-    return found
-
-
-def _is_decoded(path: Path) -> bool:
-    return path.is_file() and (not path.stat().st_size or isinstance(_held(path).get("key"), str))
-
-
-def _load(path: Path, key: str) -> dict[str, Tensor] | None:
-    decoded = _held(path)
-    return decoded if decoded.pop("key", None) == key else None
-
-
-def _held(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
+def _decoded(path: Path, key: str, shape: tuple[int, ...]) -> int:
+    """The number of images in the file that are decoded; -1 if it was not written with this key."""
     try:
-        held = torch.load(path, weights_only=True, mmap=True)
-    except Exception:  # a broken file may raise anything, even a TypeError
-        return {}
-    return held if isinstance(held, dict) else {}
+        record = json.loads(path.with_suffix(".json").read_text())
+        if record["key"] != key or record["mark"] != _mark(path, shape):
+            return -1
+        return min(int(record["decoded"]), shape[0])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
 
 
-def _write(path: Path, key: str, make: Callable[[], dict[str, Tensor]], *, remedy: str) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}")
+def _mark(path: Path, shape: tuple[int, ...]) -> str:
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        found, _, _ = np.lib.format.read_array_header_1_0(file)
+        if found != shape:
+            raise ValueError("It has images of another shape.")
+        file.seek(int(np.prod(shape)), os.SEEK_CUR)
+        return file.read(_MARK).hex()
+
+
+def _decode(
+    path: Path,
+    key: str,
+    files: list[Path],
+    *,
+    begun: int,
+    shape: tuple[int, ...],
+    decode_one: Callable[[Path], Tensor],
+    remedy: str,
+) -> None:
+    from rich.progress import Progress
+
+    bytes_of_one = int(np.prod(shape[1:]))
+    at_once = max(_BLOCK // bytes_of_one, 1)
+    bad: list[str] = []
+
+    def decode(file: Path) -> bytes:
+        try:
+            image = decode_one(file)
+            if image.shape != shape[1:]:
+                raise ValueError(f"its decoded shape is {tuple(image.shape)}, not {shape[1:]}")
+            return image.contiguous().numpy().tobytes()
+        except Exception as error:  # for broken files, Pillow raises not only OSError
+            bad.append(f"{file} ({error})")
+            return bytes(bytes_of_one)
+
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
     try:
-        with _about_writing(path, remedy):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.touch()  # fails before the images are decoded
-        made = make()  # its errors are those of the data set
-        with _about_writing(path, remedy):
-            torch.save({"key": key} | made, part)
-            part.replace(path)
+        with about_writing(path, remedy):
+            mark = _mark(path, shape) if begun >= 0 else _new(path, key, shape)
+        begun = max(begun, 0)
+        with Progress() as progress, path.open("r+b") as file:
+            bar = progress.add_task(f"Decoding {len(files)} images", total=len(files), completed=begun)
+            start = os.path.getsize(path) - _MARK - int(np.prod(shape))
+            for first in range(begun, len(files), at_once):
+                block = []
+                for one in pool.map(decode, files[first : first + at_once]):
+                    block.append(one)
+                    progress.advance(bar)
+                with about_writing(path, remedy):
+                    file.seek(start + first * bytes_of_one)
+                    file.write(b"".join(block))
+                    file.flush()
+                    os.fsync(file.fileno())
+                    if not bad:
+                        _record(path, key, mark, decoded=first + len(block))
+    except OSError:
+        _remove(path)  # a full disk
+        raise
     finally:
-        with suppress(NotADirectoryError):
-            part.unlink(missing_ok=True)
+        pool.shutdown(cancel_futures=True)  # an interrupted run does not wait for the other files
+    if bad:
+        _remove(path)
+        more = f", and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise ValueError(f"Expected `root` to hold whole images only, but got {', '.join(sorted(bad)[:5])}{more}.")
+
+
+def _new(path: Path, key: str, shape: tuple[int, ...]) -> str:
+    """Make the file with room for the images, and return its mark. A process that maps the old file keeps it."""
+    mark, beside = uuid4().bytes, path.with_name(f"{path.name}.{uuid4().hex}.part")
+    try:
+        with beside.open("xb") as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            room = int(np.prod(shape))
+            if hasattr(os, "posix_fallocate"):  # a disk that is too small is known now
+                os.posix_fallocate(file.fileno(), file.tell(), room + _MARK)
+            file.seek(room, os.SEEK_CUR)
+            file.write(mark)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    _record(path, key, mark.hex(), decoded=0)
+    return mark.hex()
+
+
+def _record(path: Path, key: str, mark: str, *, decoded: int) -> None:
+    with replacing(path.with_suffix(".json")) as file:
+        file.write(json.dumps({"key": key, "mark": mark, "decoded": decoded}).encode())
+
+
+def _remove(path: Path) -> None:
+    for ending in (".json", path.suffix):
+        path.with_suffix(ending).unlink(missing_ok=True)
 
 
 @contextmanager
-def _about_writing(path: Path, remedy: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError where the disk is full
-        raise OSError(f"Expected to write the decoded images to {path}, but got: {error}. {remedy}") from error
+def _alone(file: Any) -> Iterator[None]:
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    yield

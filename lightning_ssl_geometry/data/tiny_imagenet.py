@@ -18,7 +18,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from torch import Tensor
 
 from lightning_ssl_geometry.data.base import Source
-from lightning_ssl_geometry.data.image_cache import Listing, content_key, decode_files, mapped_images, read_rgb
+from lightning_ssl_geometry.data.image_cache import Listing, content_key, mapped_images, read_rgb
 from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
 
 _FOLDER = "tiny-imagenet-200"
@@ -32,7 +32,7 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     `root` contains the published folder `tiny-imagenet-200`. The published test set has no labels. Therefore the test
     set here is the published validation set. The fraction `val_fraction` of the training set is for validation. Labels
     are in the order of the WordNet identifiers. A class name is the first word of its line in `words.txt`. All images
-    are decoded once into the file `tiny-imagenet-200/.ssl_geometry-64.pt` (1.4 GB). An interrupted download is
+    are decoded once into the file `tiny-imagenet-200/.ssl_geometry-64.npy` (1.4 GB). An interrupted download is
     continued, and the archive is kept. The arguments are those of :class:`TorchvisionDataModule`.
 
     Raises:
@@ -66,9 +66,8 @@ class TinyImageNetDataModule(TorchvisionDataModule):
         listing = _list(folder)
         key = content_key(folder, listing.files, _SIZE)
         remedy = "Let `root` be a folder that can be written, with space for them."
-        path = folder / f".ssl_geometry-{_SIZE}.pt"
-        decode = lambda: decode_files(listing.files, _SIZE, _decode_one)  # noqa: E731
-        return listing, mapped_images(path, key, decode, remedy=remedy)
+        path = folder / f".ssl_geometry-{_SIZE}.npy"
+        return listing, mapped_images(path, key, listing.files, size=_SIZE, decode_one=_decode_one, remedy=remedy)
 
 
 def _list(folder: Path) -> Listing:

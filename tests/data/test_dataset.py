@@ -187,7 +187,7 @@ def test_an_empty_cache_is_filled_and_a_failed_one_leaves_nothing(tmp_path):
         module([*PIL[:-1], None], cache=str(path)).prepare_data()
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"Expected to write the decoded images to .* Name another file as `cache`"):
+    with pytest.raises(OSError, match=r"Expected to write the decoded samples to .* Name another file as `cache`"):
         module(PIL, cache=str(tmp_path / "file" / "x.pt")).prepare_data()
 
 

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import tarfile
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lightning_ssl_geometry.data import ImageFolderDataModule
+from lightning_ssl_geometry.data import ImageFolderDataModule, image_cache
 from lightning_ssl_geometry.data import folder as module
 
 
@@ -67,22 +68,22 @@ def test_val_stands_for_test_and_a_bare_tree_is_split_by_seed(tmp_path):
 
 
 def test_it_is_decoded_once_and_again_when_the_folder_changed(tmp_path, monkeypatch):
-    decoded, decode = [], module._decode
-    monkeypatch.setattr(module, "_decode", lambda files, size: decoded.append(len(files)) or decode(files, size))
+    decoded, decode = [], module._decode_one
+    monkeypatch.setattr(module, "_decode_one", lambda file, size: decoded.append(file) or decode(file, size))
     tree(tmp_path)
     for _ in range(3):
         folder(tmp_path).setup()
-    assert decoded == [24]
+    assert len(decoded) == 24
     write(tmp_path / "train" / "cat" / "new.png", value=200)
     data = folder(tmp_path)
     data.setup()
-    assert decoded == [24, 25]
+    assert len(decoded) == 24 + 25
     assert len(data._images["train"].label) == 13
     folder(tmp_path, image_size=4).setup()
-    assert decoded == [24, 25, 25]
+    assert len(decoded) == 24 + 25 + 25
     folder(tmp_path, cache=str(tmp_path / "elsewhere")).setup()
-    assert (tmp_path / "elsewhere" / ".ssl_geometry-8.pt").exists()
-    assert not list(tmp_path.rglob("*.pt.*"))
+    assert (tmp_path / "elsewhere" / ".ssl_geometry-8.npy").exists()
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_other_sizes_are_resized_and_cropped_and_other_modes_are_colour(tmp_path):
@@ -198,32 +199,108 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_decoded(tmp
         raise PermissionError("read-only file system")
 
     tree(tmp_path)
-    monkeypatch.setattr(Path, "touch", refuse)
-    monkeypatch.setattr(module, "_decode", lambda files, size: pytest.fail("decoded"))
-    with pytest.raises(OSError, match=r"Expected to write the decoded images to .*Name another folder as `cache`"):
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(module, "_decode_one", lambda file, size: pytest.fail("decoded"))
+    with pytest.raises(OSError, match=r"Expected to write the decoded samples to .*Name another folder as `cache`"):
         folder(tmp_path).setup()
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
-    def full(decoded, path):
-        path.write_bytes(b"half of it")
-        raise RuntimeError("no space left")
+@pytest.mark.parametrize("function", ["posix_fallocate", "fsync"])
+def test_a_full_disk_leaves_nothing_behind(function, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("no space left")
 
     tree(tmp_path)
-    monkeypatch.setattr(torch, "save", full)
+    monkeypatch.setattr(image_cache.os, function, full)
     with pytest.raises(OSError, match="but got: no space left"):
         folder(tmp_path).setup()
-    assert not list(tmp_path.rglob("*.pt*"))
+    left = [path for path in tmp_path.rglob(".ssl*") if path.stat().st_size]
+    assert not left
 
 
 @pytest.mark.parametrize("content", [b"", b"not a file of torch", None])
 def test_a_broken_cache_is_made_anew(content, tmp_path):
     folder(tree(tmp_path)).setup()
-    path = tmp_path / ".ssl_geometry-8.pt"
-    path.write_bytes(path.read_bytes()[:-300] if content is None else content)
+    for name in (".ssl_geometry-8.npy", ".ssl_geometry-8.json"):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes()[:-7] if content is None else content)
+        data = folder(tmp_path)
+        data.setup()
+        assert data._images["train"].image[:, 0, 0, 0].tolist() == [*range(6), *range(100, 106)]
+
+
+def test_a_decoding_that_was_ended_goes_on_after_the_last_block(tmp_path, monkeypatch):
+    tree(tmp_path)
+    folder(tmp_path).setup()
+    whole = (tmp_path / ".ssl_geometry-8.npy").read_bytes()[:-16]
+    for path in tmp_path.glob(".ssl*"):
+        path.unlink()
+    monkeypatch.setattr(image_cache, "_BLOCK", 5 * 3 * 8 * 8)  # 5 of 24 images
+    decoded, decode = [], module._decode_one
+
+    def ended(file, size):
+        decoded.append(file)
+        if len(decoded) == 13:
+            raise KeyboardInterrupt
+        return decode(file, size)
+
+    monkeypatch.setattr(module, "_decode_one", ended)
+    with pytest.raises(KeyboardInterrupt):
+        folder(tmp_path).setup()
+    assert json.loads((tmp_path / ".ssl_geometry-8.json").read_text())["decoded"] == 10
+    decoded.clear()
+    monkeypatch.setattr(module, "_decode_one", lambda file, size: decoded.append(file) or decode(file, size))
+    folder(tmp_path).setup()
+    assert len(decoded) == 14
+    assert (tmp_path / ".ssl_geometry-8.npy").read_bytes()[:-16] == whole
+
+
+def test_images_that_changed_while_a_decoding_was_ended_are_decoded_anew(tmp_path, monkeypatch):
+    tree(tmp_path)
+    monkeypatch.setattr(image_cache, "_BLOCK", 1)
+    record = image_cache._record
+
+    def killed(*given, decoded):
+        record(*given, decoded=decoded)
+        if decoded == 8:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(image_cache, "_record", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder(tmp_path).setup()
+    write(tmp_path / "train" / "cat" / "0.png", value=200)
     data = folder(tmp_path)
     data.setup()
-    assert data._images["train"].image[:, 0, 0, 0].tolist() == [*range(6), *range(100, 106)]
+    assert data._images["train"].image[0, 0, 0, 0] == 200
+
+
+def test_a_process_that_maps_the_old_images_keeps_them(tmp_path):
+    data = folder(tree(tmp_path))
+    data.setup()
+    before = data._images["train"].image.clone()
+    write(tmp_path / "train" / "cat" / "0.png", value=200)
+    folder(tmp_path).setup()
+    assert torch.equal(data._images["train"].image, before)
+
+
+def test_two_processes_decode_one_folder_once(tmp_path, two_processes):
+    tree(tmp_path)
+    found = two_processes(decoded_by, tmp_path)
+    assert sum(count for count, _ in found) == 24
+    assert torch.equal(found[0][1], found[1][1])
+
+
+def decoded_by(rank, path):
+    """How many images this process decodes, and what it then has."""
+    decoded, decode = [], module._decode_one
+    try:
+        module._decode_one = lambda file, size: decoded.append(file) or sleep(0.01) or decode(file, size)
+        data = folder(path)
+        data.setup()
+    finally:
+        module._decode_one = decode
+    return len(decoded), data._images["train"].image.clone()
 
 
 def test_an_interruption_does_not_wait_for_the_other_files(tmp_path, monkeypatch):
@@ -239,7 +316,6 @@ def test_an_interruption_does_not_wait_for_the_other_files(tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         folder(tree(tmp_path, n=50)).setup()
     assert len(decoded) < 200
-    assert not list(tmp_path.rglob("*.pt*"))
 
 
 def test_some_of_the_real_cifar_10(real_data, tmp_path):

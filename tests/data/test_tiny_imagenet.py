@@ -124,7 +124,7 @@ def test_the_published_layout_decoded_once(tmp_path, monkeypatch):
     (folder / "train" / "n01" / "images" / ".DS_Store").write_text("hidden")
     check(made(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr(module, "decode_files", lambda *_: pytest.fail("decoded again"))
+        patch.setattr(module, "_decode_one", lambda *_: pytest.fail("decoded again"))
         check(made(tmp_path))
     annotations = folder / "val" / "val_annotations.txt"
     annotations.write_text(annotations.read_text().replace("val_0.JPEG\tn01", "val_0.JPEG\tn02"))
