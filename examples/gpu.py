@@ -9,12 +9,13 @@ ended. The same command goes on from there: finished jobs are not repeated, and 
 checkpoint of its runs, which they save every few minutes. `--list` prints the jobs. `--smoke` runs all of them in
 miniature, without data and on any machine.
 
-The tests and benchmarks are those of this repository, so run it in a clone, with `pip install -e . --group test`.
+It needs Linux or macOS. The tests and benchmarks are those of this repository: run it in a clone, with `pip install -e . --group test`.
 """
 
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,9 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
-from recipe import errors_in_one_line, markdown, output_folder  # noqa: E402
+from recipe import alone, errors_in_one_line, markdown, output_folder  # noqa: E402
+
+STATES = "jobs.json"
 
 
 class Job(NamedTuple):
@@ -48,6 +51,13 @@ class Job(NamedTuple):
     words: Sequence[str]
     smoke: Sequence[str]
     data: str = ""
+
+
+class Taken(NamedTuple):
+    """What became of a job, and the minutes that all commands gave it."""
+
+    minutes: float = 0.0
+    status: str = ""
 
 
 def recipe(name: str, what: str, *more: str) -> list[str]:
@@ -137,11 +147,16 @@ JOBS = (
 )
 
 
-def run(job: Job, words: Sequence[str], folder: Path, deadline: float) -> str:
-    """Run one job until it ends or the time is over, and return what became of it."""
+def run(job: Job, words: Sequence[str], folder: Path, *, deadline: float, lock: int) -> str:
+    """Run one job until it ends or the time is over, and return what became of it. The job holds the lock, too."""
     with (folder / f"{job.name}.log").open("a") as log:
         process = subprocess.Popen(
-            [sys.executable, *words], cwd=HERE.parent, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            [sys.executable, *words],
+            cwd=HERE.parent,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=[lock],
         )
         try:
             code = process.wait(max(deadline - time.monotonic(), 1.0))
@@ -166,22 +181,35 @@ def end(process: subprocess.Popen[bytes], patience: float = 60.0) -> None:
 
 def placed(words: Sequence[str], folder: Path, data: Path | None) -> list[str]:
     """The words with the folders in place."""
-    return [word.replace("OUTPUT", str(folder)).replace("DATA", str(data)) for word in words]
+    folders = {"OUTPUT": str(folder), "DATA": str(data)}
+    return [re.sub("OUTPUT|DATA", lambda found: folders[found[0]], word) for word in words]
 
 
-def keep(found: dict[str, dict[str, object]], states: Path) -> None:
+def known(states: Path) -> dict[str, Taken]:
+    """What a file says of jobs."""
+    if not states.exists():
+        return {}
+    try:
+        return {
+            name: Taken(float(minutes), str(status))
+            for name, (minutes, status) in json.loads(states.read_text()).items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        sys.exit(f"{states} is damaged. Remove it: recipes then find their finished runs again.")
+
+
+def keep(found: dict[str, Taken], states: Path) -> None:
     """Write the states of the jobs, so that a kill in between leaves the old ones."""
     new = states.with_suffix(".part")
     new.write_text(json.dumps(found, indent=1))
     new.replace(states)
 
 
-def table(jobs: Sequence[Job], found: dict[str, dict[str, object]]) -> str:
+def table(jobs: Sequence[Job], found: dict[str, Taken]) -> str:
     rows = []
     for job in jobs:
-        state = found.get(job.name, {})
-        rows.append([job.name, str(job.minutes), f"{state.get('minutes', 0):.1f}", str(state.get("status", ""))])
-        rows[-1].append(job.settles)
+        state = found.get(job.name, Taken())
+        rows.append([job.name, str(job.minutes), f"{state.minutes:.1f}", state.status, job.settles])
     return markdown(["job", "expected minutes", "taken", "status", "settles"], rows)
 
 
@@ -207,37 +235,50 @@ def main() -> None:
     options = made.parse_args()
     jobs = [job for job in JOBS if job.name in options.jobs]
     folder = options.output / "smoke" if options.smoke else options.output
-    states = folder / "jobs.json"
-    found: dict[str, dict[str, object]] = json.loads(states.read_text()) if states.exists() else {}
+    states = folder / STATES
+    found = known(states)
     if options.list:
         print(table(jobs, found))
         return
     if not options.smoke and not torch.cuda.is_available():
         made.error("Expected a GPU, or --smoke, but torch finds none.")
     folder.mkdir(parents=True, exist_ok=True)
-    data, deadline = options.data and options.data.resolve(), time.monotonic() + 60 * options.minutes
     if options.smoke:
         os.environ["SSL_GEOMETRY_DEVICE"] = "cpu"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))  # as by Ctrl-C: the job ends, too
+    with alone(folder, waits=False) as lock:
+        if lock is None:
+            sys.exit(f"Another command, or a job that it left behind, is running in {folder}.")
+        run_all(jobs, folder, lock=lock, options=options)
+    found = known(states)
+    print(table(jobs, found))
+    if any(found.get(job.name, Taken()).status.startswith("failed") for job in jobs):
+        sys.exit(f"Some jobs failed: see their logs in {folder}.")
+
+
+def run_all(jobs: Sequence[Job], folder: Path, *, lock: int, options: argparse.Namespace) -> None:
+    """Run the jobs that have not finished, until the minutes are over."""
+    states, deadline = folder / STATES, time.monotonic() + 60 * options.minutes
+    found, data = known(states), options.data and options.data.resolve()
     for job in jobs:
-        state = found.setdefault(job.name, {"minutes": 0.0, "status": ""})
-        if state["status"] == "finished" or time.monotonic() >= deadline:
+        state = found.get(job.name, Taken())
+        if state.status == "finished" or time.monotonic() >= deadline:
             continue
         if not options.smoke and job.data and not (data and (data / job.data).is_dir()):
-            state["status"] = f"left out: no {job.data} in --data {options.data}"
+            found[job.name] = state._replace(status=f"left out: no {job.data} in --data {options.data}")
+            keep(found, states)
             continue
         print(f"{job.name} ...", flush=True)
         began = time.monotonic()
         words = placed(job.smoke if options.smoke else job.words, folder / job.name, data)
+        status = "cut off"  # if this process is killed
+        found[job.name] = state._replace(status=status)
+        keep(found, states)
         try:
-            state["status"] = "cut off"  # if this process is killed
-            keep(found, states)
-            state["status"] = run(job, words, folder, deadline)
+            status = run(job, words, folder, deadline=deadline, lock=lock)
         finally:
-            state["minutes"] = float(str(state["minutes"])) + (time.monotonic() - began) / 60
+            found[job.name] = Taken(state.minutes + (time.monotonic() - began) / 60, status)
             keep(found, states)
-    print(table(jobs, found))
-    if any(str(found[job.name]["status"]).startswith("failed") for job in jobs if job.name in found):
-        sys.exit(f"Some jobs failed: see their logs in {folder}.")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ ROOMS = {
     "losses": rooms("checks deprecation distributed functional precision"),
     "views": rooms("checks functional precision random types"),
     "nn": rooms("checks deprecation functional spelling"),
-    "data": rooms("checks deprecation either_lightning precision random settings types views"),
+    "data": rooms("checks deprecation either_lightning files precision random settings types views"),
     "methods": rooms(
         "checks deprecation distributed functional introspection losses nn papers quantity random settings types views"
     ),

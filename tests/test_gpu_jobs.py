@@ -1,7 +1,9 @@
 """examples/gpu.py: jobs in their order, ended by the clock, continued by a second command, left out without data."""
 
 import json
+import subprocess
 import sys
+import time
 
 import pytest
 from recipes import EXAMPLES, beside
@@ -19,9 +21,7 @@ def gpu(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "JOBS", [module.Job(minutes=1, settles="", smoke=[], **job) for job in jobs])
         monkeypatch.setattr(sys, "argv", ["gpu.py", "--output", str(tmp_path / "out"), *words])
         module.main()
-        return {
-            name: state["status"] for name, state in json.loads((tmp_path / "out" / "jobs.json").read_text()).items()
-        }
+        return {name: status for name, (_, status) in json.loads((tmp_path / "out" / "jobs.json").read_text()).items()}
 
     call.module = module
     return call
@@ -41,8 +41,8 @@ def test_finished_jobs_are_not_repeated_and_failed_ones_are(gpu, tmp_path):
         with pytest.raises(SystemExit, match="Some jobs failed"):
             gpu(jobs, "--data", str(tmp_path))
     states = json.loads((tmp_path / "out" / "jobs.json").read_text())
-    assert states["good"]["status"] == "finished"
-    assert states["bad"]["status"] == "failed (3)"
+    assert [states[name][1] for name in ("good", "bad")] == ["finished", "failed (3)"]
+    assert states["blind"][1].startswith("left out: no MNIST in --data ")
     assert (tmp_path / "out" / "good.txt").read_text() == "once"
     (tmp_path / "MNIST").mkdir()
     jobs[1]["words"] = says("mended")
@@ -57,6 +57,47 @@ def test_the_clock_ends_a_job_and_a_second_command_goes_on(gpu, tmp_path):
     jobs[0]["words"] = says("and ended")
     assert gpu(jobs) == {"slow": "finished", "next": "finished"}
     assert (tmp_path / "out" / "slow.txt").read_text() == "started and ended"
+
+
+def test_a_second_command_in_one_folder_is_refused(gpu, tmp_path):
+    (tmp_path / "out").mkdir()
+    with gpu.module.alone(tmp_path / "out", waits=True), pytest.raises(SystemExit, match="Another command, or a job"):
+        gpu([{"name": "one", "words": says("never")}])
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"one": {"minutes": 1}}', '{"one": 3}', '{"one": ["x", "finished"]}'])
+def test_damaged_states_are_named(gpu, tmp_path, content):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "jobs.json").write_text(content)
+    with pytest.raises(SystemExit, match=r"jobs\.json is damaged"):
+        gpu([{"name": "one", "words": says("never")}])
+
+
+def test_folders_may_be_called_like_the_places(gpu, tmp_path):
+    module = gpu.module
+    assert module.placed(["--output", "OUTPUT", "DATA/x"], tmp_path / "DATA", tmp_path / "OUTPUT") == [
+        "--output",
+        str(tmp_path / "DATA"),
+        f"{tmp_path / 'OUTPUT'}/x",
+    ]
+
+
+def test_sigterm_ends_the_job(tmp_path):
+    """Both the command and the job are gone."""
+    slow = f"import time; open({str(tmp_path / 'started')!r}, 'w'); time.sleep(100)"
+    code = (
+        f"import sys; sys.path.insert(0, {str(EXAMPLES)!r}); import gpu; "
+        f"gpu.JOBS = [gpu.Job('slow', 1, '', [], ['-c', {slow!r}])]; "
+        f"sys.argv = ['gpu.py', '--smoke', '--jobs', 'slow', '--output', {str(tmp_path / 'out')!r}]; gpu.main()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "started").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        assert "Ended by SIGTERM." in process.communicate()[1]
+    with beside("", "gpu").alone(tmp_path / "out" / "smoke", waits=False) as lock:
+        assert lock is not None  # the job would hold it
 
 
 def test_the_jobs_name_what_is_there():
