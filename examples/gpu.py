@@ -9,7 +9,8 @@ ended. The same command goes on from there: finished jobs are not repeated, and 
 checkpoint of its runs, which they save every few minutes. `--list` prints the jobs. `--smoke` runs all of them in
 miniature, without data and on any machine.
 
-It needs Linux or macOS. The tests and benchmarks are those of this repository: run it in a clone, with `pip install -e . --group test`.
+It needs Linux or macOS. The tests and benchmarks are those of this repository: run it in a clone, after
+`pip install -e . --group test`.
 """
 
 import argparse
