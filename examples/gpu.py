@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
 from recipe import alone, errors_in_one_line, markdown, output_folder  # noqa: E402
 
-STATES = "jobs.json"
+STATES, RUNNING = "jobs.json", "running"  # the second has the process group of the latest job
+ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Job(NamedTuple):
@@ -44,6 +46,7 @@ class Job(NamedTuple):
         words: The command after `python`; OUTPUT and DATA stand for folders.
         smoke: The same in miniature.
         data: The folder in DATA that it needs; empty: none.
+        whole: Whether it begins anew each time: it is begun only if there is time for all of it.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Job(NamedTuple):
     words: Sequence[str]
     smoke: Sequence[str]
     data: str = ""
+    whole: bool = False
 
 
 class Taken(NamedTuple):
@@ -72,6 +76,7 @@ JOBS = (
         settles="functions, diagnostics, methods and contracts on CUDA beside the CPU, mixed precision",
         words=["-m", "pytest", "-q", "tests/cuda"],
         smoke=["-m", "pytest", "-q", "tests/cuda", "-k", "alignment or uniformity"],
+        whole=True,
     ),
     Job(
         name="benchmarks",
@@ -79,6 +84,7 @@ JOBS = (
         settles="speed of views, losses, ResNet-18, kernel and crops, beside bare products and ceilings",
         words=["benchmarks/gpu.py", "--csv", "OUTPUT/results.csv"],
         smoke=["benchmarks/gpu.py", "--csv", "OUTPUT/results.csv", "--device", "cpu", "--quick", "--tasks", "losses"],
+        whole=True,
     ),
     Job(
         name="channel",
@@ -159,6 +165,7 @@ def run(job: Job, words: Sequence[str], folder: Path, *, deadline: float, lock: 
             start_new_session=True,
             pass_fds=[lock],
         )
+        (folder / RUNNING).write_text(str(process.pid))
         try:
             code = process.wait(max(deadline - time.monotonic(), 1.0))
         except subprocess.TimeoutExpired:
@@ -171,13 +178,18 @@ def run(job: Job, words: Sequence[str], folder: Path, *, deadline: float, lock: 
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 60.0) -> None:
-    """Ask a job and its children to end, which lets a fit save a checkpoint, and kill what is left."""
-    for kind in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, kind)
-            process.wait(patience)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
+    """Ask a job and all its children to end, which lets a fit save a checkpoint, and kill what is left then."""
+    for kind in (signal.SIGINT, *ENDING):
+        signal.signal(kind, signal.SIG_IGN)  # a second one would leave the job alive
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        waited = time.monotonic() + patience
+        while time.monotonic() < waited:
+            process.poll()  # a child that has ended and was not asked is still there
+            os.killpg(process.pid, 0)  # until there is none
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def placed(words: Sequence[str], folder: Path, data: Path | None) -> list[str]:
@@ -193,9 +205,9 @@ def known(states: Path) -> dict[str, Taken]:
     try:
         return {
             name: Taken(float(minutes), str(status))
-            for name, (minutes, status) in json.loads(states.read_text()).items()
+            for name, [minutes, status] in json.loads(states.read_text()).items()
         }
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
         sys.exit(f"{states} is damaged. Remove it: recipes then find their finished runs again.")
 
 
@@ -243,14 +255,22 @@ def main() -> None:
         return
     if not options.smoke and not torch.cuda.is_available():
         made.error("Expected a GPU, or --smoke, but torch finds none.")
+    if options.data and not options.data.is_dir():
+        made.error(f"Expected --data to be a folder, but there is none at {options.data}.")
     folder.mkdir(parents=True, exist_ok=True)
     if options.smoke:
         os.environ["SSL_GEOMETRY_DEVICE"] = "cpu"
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))  # as by Ctrl-C: the job ends, too
+    for kind in ENDING:  # as by Ctrl-C: the job ends, too
+        signal.signal(kind, lambda number, _: sys.exit(f"Ended by {signal.Signals(number).name}."))
     with alone(folder, waits=False) as lock:
         if lock is None:
-            sys.exit(f"Another command, or a job that it left behind, is running in {folder}.")
-        run_all(jobs, folder, lock=lock, options=options)
+            running = folder / RUNNING
+            group = f", of process group {running.read_text()}," if running.exists() else ""
+            sys.exit(f"Another command, or a job that it left behind{group} is running in {folder}.")
+        try:
+            run_all(jobs, folder, lock=lock, options=options)
+        except KeyboardInterrupt:
+            sys.exit("Ended by Ctrl-C.")
     found = known(states)
     print(table(jobs, found))
     if any(found.get(job.name, Taken()).status.startswith("failed") for job in jobs):
@@ -267,6 +287,10 @@ def run_all(jobs: Sequence[Job], folder: Path, *, lock: int, options: argparse.N
             continue
         if not options.smoke and job.data and not (data and (data / job.data).is_dir()):
             found[job.name] = state._replace(status=f"left out: no {job.data} in --data {options.data}")
+            keep(found, states)
+            continue
+        if not options.smoke and job.whole and time.monotonic() + 60 * job.minutes > deadline:
+            found[job.name] = state._replace(status=f"left out: it needs {job.minutes} minutes at once")
             keep(found, states)
             continue
         print(f"{job.name} ...", flush=True)

@@ -1,6 +1,7 @@
 """examples/gpu.py: jobs in their order, ended by the clock, continued by a second command, left out without data."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -16,9 +17,11 @@ def gpu(monkeypatch, tmp_path):
     """Call the command with words, where a machine with a GPU is pretended."""
     module = beside("", "gpu")
     monkeypatch.setattr(module.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(module.signal, "signal", lambda *_: None)  # of the tests' own process
 
     def call(jobs, *words):
-        monkeypatch.setattr(module, "JOBS", [module.Job(minutes=1, settles="", smoke=[], **job) for job in jobs])
+        rest = {"minutes": 1, "settles": "", "smoke": []}
+        monkeypatch.setattr(module, "JOBS", [module.Job(**rest | job) for job in jobs])
         monkeypatch.setattr(sys, "argv", ["gpu.py", "--output", str(tmp_path / "out"), *words])
         module.main()
         return {name: status for name, (_, status) in json.loads((tmp_path / "out" / "jobs.json").read_text()).items()}
@@ -82,7 +85,31 @@ def test_folders_may_be_called_like_the_places(gpu, tmp_path):
     ]
 
 
-def test_sigterm_ends_the_job(tmp_path):
+def test_a_job_that_begins_anew_is_not_begun_without_time_for_it(gpu, tmp_path):
+    jobs = [
+        {"name": "long", "words": says("never"), "minutes": 8, "whole": True},
+        {"name": "next", "words": says("ran")},
+    ]
+    assert gpu(jobs, "--minutes", "5") == {"long": "left out: it needs 8 minutes at once", "next": "finished"}
+
+
+def test_a_fit_that_is_cut_off_has_time_to_save(gpu, tmp_path):
+    """Its recipe has ended by then."""
+    saved = tmp_path / "saved"
+    child = (
+        "import signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), open({str(saved)!r}, 'w').close(), sys.exit()))\n"
+        "time.sleep(100)"
+    )
+    jobs = [
+        {"name": "fit", "words": ["-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"]}
+    ]
+    assert gpu(jobs, "--minutes", "0.05") == {"fit": "cut off"}
+    assert saved.exists()
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_job(kind, tmp_path):
     """Both the command and the job are gone."""
     slow = f"import time; open({str(tmp_path / 'started')!r}, 'w'); time.sleep(100)"
     code = (
@@ -94,8 +121,9 @@ def test_sigterm_ends_the_job(tmp_path):
         while not (tmp_path / "started").exists():
             assert process.poll() is None
             time.sleep(0.05)
-        process.terminate()
-        assert "Ended by SIGTERM." in process.communicate()[1]
+        process.send_signal(kind)
+        said = "Ctrl-C" if kind == signal.SIGINT else kind.name
+        assert process.communicate()[1].splitlines()[-1] == f"Ended by {said}."
     with beside("", "gpu").alone(tmp_path / "out" / "smoke", waits=False) as lock:
         assert lock is not None  # the job would hold it
 
@@ -108,6 +136,12 @@ def test_the_jobs_name_what_is_there():
             files = [word for word in words if word.startswith(("examples/", "benchmarks/", "tests/"))]
             assert files
             assert all((ROOT / word).exists() for word in files)
+
+
+def test_data_that_are_not_there_are_named_at_once(gpu, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        gpu([], "--data", str(tmp_path / "nowhere"))
+    assert "Expected --data to be a folder, but there is none at" in capsys.readouterr().err
 
 
 def test_without_a_gpu_the_command_says_so(gpu, monkeypatch, capsys):

@@ -89,7 +89,8 @@ class SSLModule(L.LightningModule):
         chunk_size: Number of rows (images times views), at least 1, that go through the backbone at a time in training.
             The activations of one chunk are in memory at a time, so a large batch needs the memory of a small one, and
             the backbone runs twice (GradCache, Gao et al. 2021). Loss and gradient are those of the whole batch, unless
-            the backbone has batch norm, which takes its statistics from each chunk. None: the whole batch at once.
+            the backbone has batch norm, which takes its statistics from each chunk, or a state that it changes in
+            each call, such as a counter. None: the whole batch at once.
 
     Raises:
         ValueError: If `backbone` or `projector` is not a module with a `forward`, or `warmup_epochs` or `chunk_size` is
@@ -131,9 +132,10 @@ class SSLModule(L.LightningModule):
         self.lr_scheduler = lr_scheduler
         self.warmup_epochs = warmup_epochs
         self.exclude_norm_and_bias = exclude_norm_and_bias
-        self.chunk_size = chunk_size
+        self.chunk_size: int | None = None
         if chunk_size is not None:
             integer(1, chunk_size=chunk_size)
+            self.chunk_size = int(chunk_size)
             if layer := batch_norm_of(backbone):
                 rank_zero_warn(
                     f"With `chunk_size`, batch norm takes its statistics from each chunk of {chunk_size} rows, so the "

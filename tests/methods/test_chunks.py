@@ -1,6 +1,7 @@
 """A batch in chunks: the loss, the gradient and the running statistics of the plain step, in the memory of a chunk."""
 
 import copy
+import random
 import weakref
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from lightning_ssl_geometry.data import DigitsDataModule
+from lightning_ssl_geometry.distributed import all_reduce_mean
 from lightning_ssl_geometry.losses import InfoNCELoss, VICRegLoss
 from lightning_ssl_geometry.methods import (
     AdaptiveTemperatureModule,
@@ -23,7 +25,7 @@ from lightning_ssl_geometry.methods import (
     SupervisedModule,
     VICRegModule,
 )
-from lightning_ssl_geometry.methods.chunks import in_chunks
+from lightning_ssl_geometry.methods.chunks import in_chunks, kept_buffers
 from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.views import CropFamily
 
@@ -160,6 +162,142 @@ def test_layers_whose_output_depends_on_buffers_that_they_change():
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-10, atol=1e-12, msg=name)
     for (name, one), other in zip(network.named_buffers(), plain.named_buffers(), strict=True):
         assert torch.equal(one, other[1]), name
+
+
+def same_as_the_loop(network, x, size=4):
+    """The gradient and the buffers are those of a plain call for each chunk."""
+    plain = copy.deepcopy(network)
+    torch.manual_seed(5)
+    random.seed(5)
+    in_chunks(network, x, size).square().sum().backward()
+    torch.manual_seed(5)
+    random.seed(5)
+    chunks = x.tensor_split(-(-len(x) // size))
+    torch.cat([plain(part.clone()) for part in chunks]).square().sum().backward()
+    for (name, one), other in zip(network.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-10, atol=1e-12, msg=name)
+    for (name, one), other in zip(network.named_buffers(), plain.buffers(), strict=True):
+        assert torch.equal(one, other), name
+
+
+class Stateful(nn.Module):
+    """Its output depends on buffers that change in ways that torch does not count."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.linear = kind, nn.Linear(3, 3)
+        self.register_buffer("scale", torch.ones(3))
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("variance", torch.ones(3))
+        self.register_buffer("calls", torch.zeros(()))
+        self.same = nn.Module()
+        self.same.register_buffer("scale", self.scale)
+
+    def forward(self, x):
+        x = self.linear(x)
+        if self.kind == "in data":
+            self.scale.data.mul_(1.5)
+        elif self.kind == "another tensor":
+            self.scale.data = self.scale.data * 1.5
+        elif self.kind == "shared":
+            self.same.scale.mul_(1.5)
+        elif self.kind == "every second call":
+            self.calls += 1
+            if self.calls % 2 == 0:
+                self.scale.mul_(1.5)
+        elif self.kind == "batch norm by function":
+            x = nn.functional.batch_norm(x, self.mean, self.variance, training=True)
+        elif self.kind == "layer drop":
+            x = x * float(random.random() < 0.5)
+        elif self.kind == "default dtype":
+            x = x * torch.linspace(0.5, 1, 3)
+        elif self.kind == "in place":
+            return x.sub_(1).tanh()
+        return (x * self.scale.clone()).tanh()  # a later call may change it before the backward pass
+
+
+KINDS = ["in data", "another tensor", "shared", "every second call", "batch norm by function", "layer drop", "in place"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_second_pass_has_the_state_of_the_first(kind):
+    torch.manual_seed(0)
+    same_as_the_loop(Stateful(kind).double(), torch.rand(14, 3, dtype=torch.float64))
+
+
+def test_buffers_that_layers_share_are_kept_as_one():
+    network = Stateful("shared")
+    with kept_buffers(network):
+        network(torch.rand(2, 3))
+        assert torch.equal(network.scale, torch.full((3,), 1.5))
+    assert torch.equal(network.scale, torch.ones(3))
+
+
+def test_the_default_dtype_of_the_first_pass():
+    """Lightning sets it for a step with the precision "64-true", and not for the backward pass."""
+    network = Stateful("default dtype").double()
+    torch.set_default_dtype(torch.float64)
+    try:
+        y = in_chunks(network, torch.rand(6, 3), 4)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    y.sum().backward()
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_several_backward_passes_through_one_graph():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).double()
+    x, weight = torch.rand(9, 3, dtype=torch.float64), network[0].weight
+
+    def gradients(y):
+        first, second = (torch.autograd.grad(y[:, k].sum(), weight, create_graph=True)[0] for k in (0, 1))
+        (again,) = torch.autograd.grad(first.square().sum() + second.square().sum(), weight)
+        return first, second, again
+
+    for found, expected in zip(gradients(in_chunks(network, x, 4)), gradients(network(x)), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_no_chunk_is_much_smaller_than_the_others():
+    """Batch norm needs two rows."""
+    sizes, network = [], nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    network[0].register_forward_hook(lambda _, args, __: sizes.append(len(args[0])))
+    in_chunks(network, torch.rand(13, 3), 4)
+    assert sizes == [4, 3, 3, 3]
+
+
+class Synchronised(nn.Module):
+    def forward(self, x):
+        return x - all_reduce_mean(x.mean(0))
+
+
+def uneven(process):
+    network = nn.Sequential(nn.Linear(3, 4), Synchronised())
+    y = in_chunks(network, torch.rand(16 - 4 * process, 3), 4)
+    y.square().sum().backward()
+    return len(y)
+
+
+def test_processes_with_batches_of_other_sizes_have_as_many_chunks(two_processes):
+    assert two_processes(uneven) == [16, 12]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (lambda x: (x, x), "to return a tensor beside `chunk_size`, but got tuple"),
+        (lambda x: x.sum(), r"to return 3 rows for 3 rows beside `chunk_size`, but got shape \(\)"),
+        (lambda x: x[:2], r"to return 3 rows for 3 rows beside `chunk_size`, but got shape \(2, 3\)"),
+    ],
+)
+def test_a_backbone_without_rows_is_named(output, message):
+    class Wrong(nn.Module):
+        def forward(self, x):
+            return output(x)
+
+    with pytest.raises(ValueError, match=message):
+        in_chunks(Wrong(), torch.rand(6, 3), 3)
 
 
 def test_frozen_batch_norm_is_not_changed():
