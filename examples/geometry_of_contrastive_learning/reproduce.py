@@ -29,6 +29,7 @@ from lightning_ssl_geometry.functional.groups.rotation import rotation_rank
 from lightning_ssl_geometry.functional.spectrum import singular_values_rank
 from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
+from lightning_ssl_geometry.report.logs import Series
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -50,6 +51,12 @@ FIGURES = {
     "eq_8": ("projection_alignment",),
     "prop_4_1": ("projector_gain", "projector_gain_spectrum"),
 }
+OVER_TRAINING = (
+    *(f"unexplained_variance_full{null}" for null in ("", "_random", "_between_samples", "_floor")),
+    *(f"unexplained_variance_tau{null}" for null in ("", "_random")),
+    *("hardest_negative_distance", "hardest_negative_pair", "label_agreement_fine", "projector_rank"),
+    *("gain_augmentations", "gain_between_samples", "effective_rank_h", "alignment_cosine", "alignment_random"),
+)
 COLORS = {"small": "blue", "moderate": "orange", "large": "green"}
 ACTIONS = ("brightness", "contrast", "hue", "saturation", "translation", "zoom", "rotation")
 LATER = {"pools": after_training.pools, "alone": after_training.alone, "regions": after_training.regions}
@@ -213,6 +220,32 @@ def figure_10(rows: list[Rotations]):
     return curves([line], xlabel="largest angle, degrees", ylabel="directions", floor=0.0, caption=caption)
 
 
+def epochs_done(series: Series) -> np.ndarray:
+    """How many epochs of training lie before each value."""
+    return series.done / series.done[-1] * (series.epoch[-1] + 1)
+
+
+class Moment(NamedTuple):
+    """A value of one run after some epochs of training."""
+
+    group: str
+    seed: object
+    epochs: float
+    name: str
+    value: float
+
+
+def moments(groups: dict[str, list[Path]]) -> list[Moment]:
+    """How what Figs. 1, 5, 6 and 7 and Prop. 4.1 show changes during training."""
+    rows = []
+    for group, run in ((group, run) for group, runs in groups.items() for run in map(read_run, runs)):
+        for name in OVER_TRAINING:
+            if series := run.scalars.get(f"probe/{name}"):
+                pairs = zip(epochs_done(series).tolist(), series.value.tolist(), strict=True)
+                rows += [Moment(group, run.info["seed"], epochs, name, value) for epochs, value in pairs]
+    return rows
+
+
 def figure_7(groups: dict[str, list[Path]]):
     """The share of dh that W leaves out, and that a random W leaves out of its own dh, over training."""
     lines = []
@@ -220,10 +253,11 @@ def figure_7(groups: dict[str, list[Path]]):
     for group, runs in groups.items():
         for key, label, dash in kinds:
             series = [read_run(path).scalars[f"probe/unexplained_variance_full{key}"] for path in runs]
-            epoch, values = np.arange(float(len(series[0].value))), np.stack([each.value for each in series])
+            epoch, values = epochs_done(series[0]), np.stack([each.value for each in series])
             spread = values.std(0, ddof=1) if len(values) > 1 else None
             lines.append(Curve(label or group, epoch, values.mean(0), COLORS[group], dash=dash, spread=spread))
-    notes = ("Dotted: a random W with the same singular values. Mean and standard deviation over seeds.",)
+    spread = "Mean and standard deviation over seeds." if max(map(len, groups.values())) > 1 else "One seed."
+    notes = (f"Dotted: a random W with the same singular values. {spread}",)
     caption = Caption(title="Variance of dh that W does not explain", notes=notes)
     return curves(lines, xlabel="epochs of training", ylabel="share", floor=0.0, caption=caption)
 
@@ -271,6 +305,8 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     rows = results(groups)
     write(rows, output / "results.csv", nan="")
     print(table(rows), bound_holds(groups), sep="\n\n")
+    if options.grid in ("strengths", "long"):
+        write(moments(groups), output / "over_training.csv", ".4g")
     if singular := spectra(groups):
         write(singular, output / "spectra.csv")
         print(ranks(singular))
