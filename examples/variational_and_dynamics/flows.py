@@ -42,7 +42,7 @@ class Flow(NamedTuple):
     Attributes:
         name: Name in the table.
         configs: Names of the YAML files, in their order.
-        iterations: The iterations of the paper's stills.
+        iterations: The iterations of the stills.
         step: The learning rate; None: that of the YAML files.
         bunching: How far the initial cloud is from uniform; 0: uniform.
     """
