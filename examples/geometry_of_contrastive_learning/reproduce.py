@@ -28,7 +28,7 @@ import torch
 from lightning_ssl_geometry.functional.groups.rotation import rotation_rank
 from lightning_ssl_geometry.functional.spectrum import singular_values_rank
 from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
-from lightning_ssl_geometry.report import comparison_figures, read_run, write_comparison
+from lightning_ssl_geometry.report import Run, comparison_figures, read_run, write_comparison
 from lightning_ssl_geometry.report.logs import Series
 
 HERE = Path(__file__).parent
@@ -140,6 +140,11 @@ def _cell(rows: list[Row]) -> str:
     return start + over_seeds([row.last for row in rows], ".3g", ".2g")
 
 
+def each_run(groups: dict[str, list[Path]]) -> Iterator[tuple[str, Run]]:
+    """Read the runs, one after the other, with the names of their groups."""
+    return ((group, run) for group, runs in groups.items() for run in map(read_run, runs))
+
+
 class Singular(NamedTuple):
     """A singular value of the projector's weight W, before and after training."""
 
@@ -153,7 +158,7 @@ class Singular(NamedTuple):
 def spectra(groups: dict[str, list[Path]]) -> list[Singular]:
     """The singular values of W of every run with a linear projector."""
     rows = []
-    for group, run in ((group, run) for group, runs in groups.items() for run in map(read_run, runs)):
+    for group, run in each_run(groups):
         if found := run.arrays.get("probe/projector_singular_values"):
             pairs = zip(found.values[0].tolist(), found.values[-1].tolist(), strict=True)
             rows += [Singular(group, run.info["seed"], index, *pair) for index, pair in enumerate(pairs, start=1)]
@@ -238,7 +243,7 @@ class Moment(NamedTuple):
 def moments(groups: dict[str, list[Path]]) -> list[Moment]:
     """How what Figs. 1, 5, 6 and 7 and Prop. 4.1 show changes during training."""
     rows = []
-    for group, run in ((group, run) for group, runs in groups.items() for run in map(read_run, runs)):
+    for group, run in each_run(groups):
         for name in OVER_TRAINING:
             if series := run.scalars.get(f"probe/{name}"):
                 pairs = zip(epochs_done(series).tolist(), series.value.tolist(), strict=True)
@@ -256,8 +261,8 @@ def figure_7(groups: dict[str, list[Path]]):
             epoch, values = epochs_done(series[0]), np.stack([each.value for each in series])
             spread = values.std(0, ddof=1) if len(values) > 1 else None
             lines.append(Curve(label or group, epoch, values.mean(0), COLORS[group], dash=dash, spread=spread))
-    spread = "Mean and standard deviation over seeds." if max(map(len, groups.values())) > 1 else "One seed."
-    notes = (f"Dotted: a random W with the same singular values. {spread}",)
+    seeds = "Mean and standard deviation over seeds." if max(map(len, groups.values())) > 1 else "One seed."
+    notes = (f"Dotted: a random W with the same singular values. {seeds}",)
     caption = Caption(title="Variance of dh that W does not explain", notes=notes)
     return curves(lines, xlabel="epochs of training", ylabel="share", floor=0.0, caption=caption)
 

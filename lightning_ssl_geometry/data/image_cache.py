@@ -141,6 +141,7 @@ def _decode(
     decode_one: Callable[[Path], Tensor],
     remedy: str,
 ) -> None:
+    """Decode the files from number `begun` on; -1: into a new file."""
     from rich.progress import Progress
 
     bytes_of_one = int(np.prod(shape[1:]))
@@ -149,43 +150,58 @@ def _decode(
 
     def decode(file: Path) -> bytes:
         try:
-            image = decode_one(file)
-            if image.shape != shape[1:]:
-                raise ValueError(f"its decoded shape is {tuple(image.shape)}, not {shape[1:]}")
-            return image.contiguous().numpy().tobytes()
+            return _pixels(decode_one(file), shape[1:])
         except Exception as error:  # for broken files, Pillow raises not only OSError
             bad.append(f"{file} ({error})")
             return bytes(bytes_of_one)
 
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
     try:
         with about_writing(path, remedy):
             mark = _mark(path, shape) if begun >= 0 else _new(path, key, shape)
         begun = max(begun, 0)
-        with Progress() as progress, path.open("r+b") as file:
+        start = os.path.getsize(path) - _MARK - len(files) * bytes_of_one
+        with Progress() as progress, _threads() as pool:
             bar = progress.add_task(f"Decoding {len(files)} images", total=len(files), completed=begun)
-            start = os.path.getsize(path) - _MARK - int(np.prod(shape))
             for first in range(begun, len(files), at_once):
                 block = []
                 for one in pool.map(decode, files[first : first + at_once]):
                     block.append(one)
                     progress.advance(bar)
                 with about_writing(path, remedy):
-                    file.seek(start + first * bytes_of_one)
-                    file.write(b"".join(block))
-                    file.flush()
-                    os.fsync(file.fileno())
+                    _put(path, start + first * bytes_of_one, block)
                     if not bad:
                         _record(path, key, mark, decoded=first + len(block))
     except OSError:
         _remove(path)  # a full disk
         raise
-    finally:
-        pool.shutdown(cancel_futures=True)  # an interrupted run does not wait for the other files
     if bad:
         _remove(path)
         more = f", and {len(bad) - 5} more" if len(bad) > 5 else ""
         raise ValueError(f"Expected `root` to hold whole images only, but got {', '.join(sorted(bad)[:5])}{more}.")
+
+
+@contextmanager
+def _threads() -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupted run does not wait for the other files
+
+
+def _pixels(image: Tensor, shape: tuple[int, ...]) -> bytes:
+    if image.shape != shape or image.dtype != torch.uint8:
+        raise ValueError(f"it is decoded to {tuple(image.shape)} of {image.dtype}, not to {shape} of uint8")
+    return image.contiguous().numpy().tobytes()
+
+
+def _put(path: Path, place: int, block: list[bytes]) -> None:
+    """Write bytes at a place of the file, and wait until the disk has them."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(b"".join(block))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _new(path: Path, key: str, shape: tuple[int, ...]) -> str:
