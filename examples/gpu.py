@@ -6,8 +6,8 @@
 data are not there is left out, and said so. Each job writes to OUTPUT/<job>/ and to OUTPUT/<job>.log; the recipes among
 them write the CSVs, tables and figures of their own commands. When the minutes are over, the job that is running is
 ended. The same command goes on from there: finished jobs are not repeated, and a recipe continues from the last
-checkpoint of its runs, which they save every few minutes. `--list` prints the jobs. `--smoke` runs all of them in
-miniature, without data and on any machine.
+checkpoints of its runs. Tests and benchmarks begin anew, so they are begun only if there is time for all of them.
+`--list` prints the jobs. `--smoke` runs all of them in miniature, without data and on any machine.
 
 It needs Linux or macOS. The tests and benchmarks are those of this repository: run it in a clone, after
 `pip install -e . --group test`.
@@ -239,10 +239,10 @@ def minutes(text: str) -> float:
 def main() -> None:
     names = [job.name for job in JOBS]
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--minutes", type=minutes, default=60.0)
+    made.add_argument("--minutes", type=minutes, default=60.0, help="when to end (60)")
     made.add_argument("--data", type=Path, help="folder that has MNIST/raw and cifar10/")
-    made.add_argument("--output", type=output_folder, default=Path("runs/gpu").resolve())
-    made.add_argument("--jobs", nargs="+", choices=names, default=names, help="these alone")
+    made.add_argument("--output", type=output_folder, default=Path("runs/gpu").resolve(), help="folder (runs/gpu)")
+    made.add_argument("--jobs", nargs="+", choices=names, default=names, metavar="JOB", help=", ".join(names))
     made.add_argument("--list", action="store_true", help="print the jobs, and end")
     made.add_argument("--smoke", action="store_true", help="all in miniature, on any machine")
     options = made.parse_args()
