@@ -41,7 +41,8 @@ def counter_hash(*counters: Tensor | int) -> Tensor:
         if isinstance(counter, Tensor):
             if counter.dtype != torch.int64:
                 raise ValueError(f"Expected counters of dtype torch.int64, but got {counter.dtype}.")
-            state = _mix(state.to(counter.device) + _GAMMA + counter)
+            # a state of one number is added to a GPU's counters from the CPU: to copy it there would wait
+            state = _mix((state.to(counter.device) if state.ndim else state) + _GAMMA + counter)
         elif isinstance(counter, int):
             state = _mix(state + _GAMMA + _signed(counter))
         else:

@@ -211,8 +211,11 @@ class ImageDataModule(ResumableDataModule):
         return self._loader(split, augmented=False)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        # Drawing views from the copy of `index` on the CPU does not wait for the GPU.
-        return super().transfer_batch_to_device(batch, device, dataloader_idx) | {"host_index": batch["index"]}
+        # Drawing views from the copy of `index` on the CPU does not wait for the GPU. The copy of the images does not
+        # either, if it is from pinned memory.
+        pinned = {"image": batch["image"].pin_memory()} if device.type == "cuda" else {}
+        sent = super().transfer_batch_to_device(batch | pinned, device, dataloader_idx)
+        return sent | {"host_index": batch["index"]}
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> Batch:
         """Resize the images, make the views and normalise them."""

@@ -31,7 +31,7 @@ class BYOLLoss(nn.Module):
         floating(q1=q1, q2=q2, z1=z1, z2=z2)
         rows(1 if world_size() == 1 else 0, q1=q1)
         errors = byol_prediction_error(q1, z2.detach(), self.eps) + byol_prediction_error(q2, z1.detach(), self.eps)
-        total, n = all_reduce_sum(torch.stack([errors.sum(), errors.new_tensor(len(errors))]))
+        total, n = all_reduce_sum(torch.stack([errors.sum(), errors.new_full((), len(errors))]))
         return total / n
 
     def extra_repr(self) -> str:

@@ -81,7 +81,8 @@ class InfoNCELoss(nn.Module):
     def with_temperature(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss and the temperatures (P,); these do not depend on `mode`."""
         loss, tau = self._contrasted(z1, z2)
-        return loss, torch.as_tensor(tau, dtype=loss.dtype, device=loss.device).expand(z1.shape[1])
+        known = loss.new_full((), tau) if isinstance(tau, int | float) else torch.as_tensor(tau, dtype=loss.dtype)
+        return loss, known.to(loss.device, non_blocking=True).expand(z1.shape[1])
 
     def extra_repr(self) -> str:
         shown = "" if isinstance(self.temperature, nn.Module) else f"temperature={self.temperature!r}, "

@@ -241,7 +241,7 @@ class SSLModule(L.LightningModule):
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
         self._log_loss(observation, "train", n)
-        self._log_scores(observation, "train", local)
+        self._log_scores(observation, "train", local=local, n=n)
         return observation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Observation:
@@ -285,23 +285,31 @@ class SSLModule(L.LightningModule):
         local = len(batch["views"][0])
         n = distributed.total(local, self.device)
         self._log_loss(observation, stage, n)
-        self._log_scores(observation, stage, local)
+        self._log_scores(observation, stage, local=local, n=n)
         return observation
 
     def _log_loss(self, observation: Observation, stage: str, n: int) -> None:
         self.log(f"{stage}/loss", observation["loss"], prog_bar=True, on_step=False, on_epoch=True, batch_size=n)
         if "batch_size" in self.quantities:
-            self.log(f"{stage}/batch_size", float(n), on_step=False, on_epoch=True, batch_size=n)
+            self.log(f"{stage}/batch_size", self._filled(n), on_step=False, on_epoch=True, batch_size=n)
 
-    def _log_scores(self, observation: Observation, stage: str, local: int) -> None:
+    def _log_scores(self, observation: Observation, stage: str, *, local: int, n: int) -> None:
         # the mean over the samples of all processes; Lightning's own weights round the number of samples
         scores = observation.get("scores", {})
         if not scores:
             return
-        n = torch.tensor(float(local), device=self.device)
-        *totals, n = distributed.all_reduce_sum(torch.stack([*(n * s.detach() for s in scores.values()), n]))
+        own = self._filled(local)
+        *totals, everywhere = distributed.all_reduce_sum(
+            torch.stack([*(own * s.detach() for s in scores.values()), own])
+        )
         for name, total in zip(scores, totals, strict=True):
-            self.log(f"{stage}/{name}", total / n, on_step=False, on_epoch=True, batch_size=int(n))
+            self.log(f"{stage}/{name}", total / everywhere, on_step=False, on_epoch=True, batch_size=n)
+
+    def _filled(self, value: float) -> Tensor:
+        # a number to be logged: made on the GPU, for Lightning would copy it there and wait
+        return torch.full(
+            (), value, dtype=torch.promote_types(torch.get_default_dtype(), torch.float32), device=self.device
+        )
 
     def _parameter_groups(self, *modules: nn.Module) -> list[dict[str, Any]]:
         parameters = [p for module in modules or (self,) for p in module.parameters() if p.requires_grad]

@@ -43,13 +43,13 @@ def in_chunks(network: nn.Module, x: Tensor, size: int) -> Tensor:
     def run(part: Tensor) -> Tensor:
         return _rows(network(part.clone()), len(part))  # the network may change its input
 
-    count = torch.tensor([max(-(-len(x) // size), 1)], device=x.device)
+    count = max(-(-len(x) // size), 1)
     if distributed.world_size() > 1:  # a synchronised batch norm waits for all processes in each chunk
-        count = distributed.gather(count).max()
+        count = int(distributed.gather(torch.tensor([count], device=x.device)).max())
     with set_checkpoint_early_stop(False):  # the second pass runs to its end, too
         parts = [
             checkpoint(run, part, use_reentrant=False, context_fn=lambda: _first_and_again(network))
-            for part in x.tensor_split(int(count))
+            for part in x.tensor_split(count)
         ]
     return torch.cat(parts)
 

@@ -6,7 +6,7 @@
 __all__ = ["MOMENTUM", "TARGET_LOSS", "MovingTarget"]
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -65,7 +65,7 @@ class MovingTarget(SSLModule):
         self.predictor = predictor
         self.momentum, self.final_momentum = momentum, final_momentum
         self.loss = loss or BYOLLoss()
-        self.target = AveragedModel(self._online(), multi_avg_fn=self._average).requires_grad_(False)
+        self.target = AveragedModel(self._online()).requires_grad_(False)
         self.target.n_averaged += 1  # the copy is the first of those averaged: the next is not copied over it
         self._steps = 1
 
@@ -99,15 +99,15 @@ class MovingTarget(SSLModule):
 
     @torch.no_grad()
     def _follow(self, *_: Any) -> None:
-        buffers = list(self.target.module.buffers())  # `update_parameters` overwrites them
-        own = [buffer.clone() for buffer in buffers]
-        self.target.update_parameters(self._online())
-        for buffer, kept in zip(buffers, own, strict=True):
-            buffer.copy_(kept)
-        self.log("train/momentum", self._tau(), on_step=False, on_epoch=True, batch_size=1)
-
-    def _average(self, target: Any, online: Any, n_averaged: Tensor | int) -> None:
-        get_ema_multi_avg_fn(self._tau())(target, online, n_averaged)
+        # not by `update_parameters`, which would overwrite the target's buffers, and wait for a GPU twice
+        tau = self._tau()
+        average, alike = get_ema_multi_avg_fn(tau), defaultdict(list)
+        for target, online in zip(self.target.module.parameters(), self._online().parameters(), strict=True):
+            alike[target.dtype].append((target, online))
+        for pairs in alike.values():
+            average(*map(list, zip(*pairs, strict=True)), self.target.n_averaged)
+        self.target.n_averaged += 1
+        self.log("train/momentum", self._filled(tau), on_step=False, on_epoch=True, batch_size=1)
 
     def _tau(self) -> float:
         ends = {"momentum": self.momentum, "final_momentum": self.final_momentum}

@@ -101,7 +101,10 @@ class VectorViews(ArrayViews):
             return x
         order = counter_uniform(key, _CORRUPTED, size=dim).argsort(dim=1, stable=True)
         chosen = torch.zeros(x.shape, dtype=torch.bool).scatter_(1, order[:, :count], True)
-        return torch.where(chosen.to(x.device), self._marginal(key, dim).to(x), x)
+        chosen, other = (
+            each.to(x.device, non_blocking=True) for each in (chosen, self._marginal(key, dim).to(x.dtype))
+        )
+        return torch.where(chosen, other, x)
 
     def _marginal(self, key: Tensor, dim: int) -> Tensor:
         if self._training is None:

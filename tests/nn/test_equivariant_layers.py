@@ -292,7 +292,8 @@ def test_the_basis_follows_the_module(case):
     doubled = copy.deepcopy(layer).double()
     if isinstance(layer, GroupConv2d):
         exact += hermite_lines(layer.kernel_size, layer.effective_size, layer.scales)
-    for basis, psi in zip(doubled.buffers(), exact, strict=True):
+    bases = [buffer for buffer in doubled.buffers() if buffer.dtype != torch.int64]
+    for basis, psi in zip(bases, exact, strict=True):
         assert basis.dtype == torch.float64
         assert torch.equal(basis, psi.float().double())
     assert relative_error(layer(x).double(), doubled(x.double())) < 1e-12

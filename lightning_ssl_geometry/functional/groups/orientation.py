@@ -71,7 +71,7 @@ def orient(
     [[[[1.0, 3.0], [2.0, 4.0]]]]
     """
     count = number_of_orientations(group, turns)
-    index = torch.as_tensor(element).to(x.device)
+    index = torch.as_tensor(element).to(x.device, non_blocking=True)
     if index.dtype != torch.int64 or index.shape not in ((), x.shape[:1]):
         expected = f"an integer or torch.int64 of shape ({len(x)},)"
         raise ValueError(f"Expected `element` to be {expected}, but got {tuple(index.shape)}, {index.dtype}.")

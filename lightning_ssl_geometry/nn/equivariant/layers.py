@@ -258,6 +258,8 @@ class GroupConv2d(_SteerableConv2d):
         ValueError: If an argument is out of range. A call raises it if the input has a wrong shape.
     """
 
+    relative: Tensor
+
     @by_position("scales", "rotations", "scale_size", "rotation_size", "stride", "padding", "padding_mode", "bias")
     def __init__(
         self,
@@ -280,7 +282,8 @@ class GroupConv2d(_SteerableConv2d):
             raise ValueError(f"Expected `rotation_size` to be {wanted}, but got {rotation_size}.")
         super().__init__(bank, reach=scale_size * rotation_size)
         self.scale_size, self.rotation_size = scale_size, rotation_size
-        self.relative = relative_orientations(self.orientation, self.rotations).tolist()  # g^-1 h, for rows g
+        relative = relative_orientations(self.orientation, self.rotations)  # g^-1 h, for rows g
+        self.register_buffer("relative", relative, persistent=False)
         for s, lines in enumerate(hermite_lines(kernel_size, effective_size, self.scales)):
             self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
