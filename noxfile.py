@@ -6,8 +6,8 @@ import nox
 
 # What `nox` alone runs is for every change. `.ci/run` adds `processors`, `escnn` and `hosts`, and in turn `faults` or
 # `fuzz`. To be run before a release and when a requirement changes: `lowest` (a second torch: some 3 GB to download,
-# 6 GB on disk), `pythons`, and `audit`, which asks a service in the network. `long` and `mutation` take long, and
-# `cuda` needs a GPU: see tests/README.md.
+# 6 GB on disk), `pythons`, and `audit`, which asks a service in the network. `long`, `mutation` and `benchmarks` take
+# long, and `cuda` needs a GPU: see tests/README.md.
 nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["lint", "tests", "docs", "package"]
 nox.needs_version = ">=2025.2"
@@ -99,6 +99,32 @@ def long(session):
     """Trainings that take minutes: four processes, 200 steps in each precision. See tests/README.md."""
     session.install("-e", ".", *groups("test"))
     session.run("pytest", *SIDE_BY_SIDE, "tests/long", *session.posargs, env=THREADS)
+
+
+# The tables of benchmarks/README.md, in its order, without those that need another checkout or a run of their own.
+BENCHMARKS = {
+    "views": ["--repeats", "5"],
+    "info_nce": [],
+    "end_to_end": ["--peer"],
+    "knn": [],
+    "monitor_overhead": ["--steps", "40"],
+    "diagnose": [],
+    "diagnostics": [],
+    "chunks": ["--batch", "512"],
+    "crops": [],
+    "latent_dgp": [],
+    "neural_kernel": [],
+}
+
+
+@nox.session
+def benchmarks(session):
+    """The tables of benchmarks/README.md again, on idle cores; each names the processor. `-- views crops` makes two."""
+    if wrong := set(session.posargs) - set(BENCHMARKS):
+        session.error(f"Expected benchmarks of {', '.join(BENCHMARKS)}, but got {', '.join(sorted(wrong))}.")
+    session.install("-e", ".", *groups("test"))
+    for name in session.posargs or BENCHMARKS:
+        session.run("python", f"benchmarks/{name}.py", *BENCHMARKS[name])
 
 
 @nox.session

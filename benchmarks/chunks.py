@@ -8,11 +8,11 @@ before: data, weights and the program itself do not count.
 
 import argparse
 import multiprocessing
-import platform
 import resource
 import time
 
 import torch
+from machine import machine
 
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import MLPProjector, SmallCNN
@@ -44,8 +44,8 @@ def main() -> None:
         for arm in arms:
             with context.Pool(1) as pool:
                 found[arm].append(pool.apply(step, (arm, options.batch)))
-    print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    print(f"\nBatch of {options.batch} images, SmallCNN of width 32 with group norm, median of {options.rounds}:\n")
+    print(machine())
+    print(f"Batch of {options.batch} images, SmallCNN of width 32 with group norm, median of {options.rounds}:\n")
     print("| rows of a chunk | memory, MiB | time / whole batch |\n| --- | --- | --- |")
     for arm in arms:
         memory = sorted(row[1] for row in found[arm])[options.rounds // 2]

@@ -24,6 +24,7 @@ import statistics
 import time
 
 import torch
+from machine import machine
 from torch import nn
 
 from lightning_ssl_geometry.data import MNISTDataModule
@@ -132,6 +133,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    print(machine())
     print("| crops | contestant | ms | crops/s | times the loop |\n| ---: | --- | ---: | ---: | ---: |")
     for n, pairs in ((256, 2048), (64, 64 * len(FAMILY))):
         crops(n, pairs, options.rounds)

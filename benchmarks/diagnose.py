@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from machine import machine
 from torch import nn
 
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source
@@ -83,6 +84,7 @@ def main() -> None:
     parser.add_argument("--stem", choices=sorted(NETWORKS), default="timm")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
+    print(machine("lightning", "timm"))
     found = [share(NETWORKS[options.stem](), options.images) for _ in range(options.repeats)]
     seconds, shares = zip(*found, strict=True)
     print("| stem | images | seconds | share of forward passes |\n| --- | --- | --- | --- |")

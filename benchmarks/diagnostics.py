@@ -14,6 +14,7 @@ import statistics
 import time
 
 import torch
+from machine import machine
 from torch import nn
 
 from lightning_ssl_geometry import diagnostics as D
@@ -75,6 +76,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(2)
+    print(machine())
     torch.manual_seed(0)
     linear = probe_set(nn.Linear(DIM, OUT, bias=False).eval())
     mlp = probe_set(MLPProjector(DIM, DIM, OUT, depth=3).eval())

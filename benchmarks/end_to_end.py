@@ -20,6 +20,7 @@ import time
 import lightning as L
 import torch
 from epoch import one_epoch, silence
+from machine import machine
 from torch import nn
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
@@ -148,6 +149,7 @@ def main():
     options = parser.parse_args()
     silence()
     torch.set_num_threads(2)
+    print(machine("torchvision", "lightning", "lightly"))
     rows(2, options.peer)
     rounds = [rows(options.steps, options.peer) for _ in range(options.rounds)]
     if rounds:

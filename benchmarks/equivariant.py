@@ -22,19 +22,16 @@ that a busy machine disturbs all alike; a ratio is the median over the rounds of
 
 import argparse
 import copy
-import datetime
-import os
-import platform
 import statistics
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from machine import machine
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -174,21 +171,6 @@ def compare(title: str, models: dict[str, nn.Module], x: Tensor, rounds: int) ->
         )
 
 
-def machine(options: argparse.Namespace) -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    found = [f"{datetime.date.today()}", models[0] if models else platform.processor()]
-    found += [f"{options.threads} threads", "float32", f"batch {options.batch}"]
-    found += [f"OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'unset')}", f"load {os.getloadavg()[0]:.1f}"]
-    for package in ("torch", "escnn"):
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            found.append(f"{package} not installed")
-    return ", ".join(found)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sesn", type=Path, help="folder of a clone of https://github.com/ISosnovik/sesn")
@@ -202,7 +184,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     x = torch.rand(options.batch, 1, 29, 29)
-    print(machine(options))
+    print(machine("escnn", batch=options.batch))
     if options.sesn is None:
         print("\nThe published SESN code is left out: clone https://github.com/ISosnovik/sesn and name it with --sesn.")
     for norm in (True, False) if options.sesn else ():

@@ -8,16 +8,15 @@ Every time is torch's own measurement (`torch.utils.benchmark`), which waits for
 
 import argparse
 import csv
-import platform
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from end_to_end import BATCH, MadeUpDataModule, sgd
 from epoch import one_epoch, silence
+from machine import machine
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.utils.benchmark import Timer
@@ -194,8 +193,8 @@ def main() -> None:
     if options.device.type == "cuda" and not torch.cuda.is_available():
         parser.error("Expected a GPU, or --device cpu, but torch finds none.")
     silence()
-    name = torch.cuda.get_device_name() if options.device.type == "cuda" else platform.processor()
-    print(f"{name or platform.machine()}, torch {version('torch')}, lightning {version('lightning')}\n")
+    gpu = {"GPU": torch.cuda.get_device_name()} if options.device.type == "cuda" else {}
+    print(machine("lightning", **gpu))
     print("| task | contestant | ms | times the first | memory, MiB |\n| --- | --- | ---: | ---: | ---: |")
     rows: list[Row] = []
     for task in options.tasks:

@@ -12,20 +12,17 @@ then lose ten times as much as a few long ones; OMP_WAIT_POLICY=passive lets the
 """
 
 import argparse
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import date
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+from machine import machine
 from torch import Tensor
 
 from lightning_ssl_geometry.losses import InfoNCELoss
@@ -38,7 +35,8 @@ def main() -> None:
     if options.peak_of:
         print(_peak(options.peak_of, options.sizes[0], options.dimension, options.threads))
         return
-    _print_machine(options)
+    torch.set_num_threads(options.threads)
+    print(machine("lightly", "stable-pretraining", P=options.dimension))
     _print_speed(options)
     _print_memory(options)
 
@@ -65,17 +63,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peak-of", help="print the peak memory in MiB of this contender alone, at the first size")
     return parser.parse_args()
-
-
-def _print_machine(options: argparse.Namespace) -> None:
-    print(f"{date.today()}, {_processor()}, {options.threads} threads, float32, P = {options.dimension}", end="")
-    print(f", OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'unset')}", end="")
-    for package in ("torch", "lightly", "stable-pretraining"):
-        try:
-            print(f", {package} {version(package)}", end="")
-        except PackageNotFoundError:
-            print(f", {package} not installed", end="")
-    print("\n")
 
 
 def _print_speed(options: argparse.Namespace) -> None:
@@ -148,12 +135,6 @@ def _peak(name: str, n: int, p: int, threads: int) -> float:
 def _status(field: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field))
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 if __name__ == "__main__":

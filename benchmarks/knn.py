@@ -19,6 +19,7 @@ import warnings
 
 import lightning as L
 import torch
+from machine import machine
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_ssl_geometry.callbacks import KNNProbe
@@ -91,6 +92,7 @@ def main():
     if options.fit:
         print(f"{fit(options.fit == 'with'):.0f}")
         return
+    print(machine("lightning"))
     command = [sys.executable, __file__, "--threads", str(options.threads), "--fit"]
     peaks = {"without": [], "with": []}
     for _ in range(options.rounds):

@@ -10,18 +10,15 @@ a ratio is the median over the rounds of the ratios within a round.
 """
 
 import argparse
-import datetime
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import torch
 from epoch import one_epoch, silence
+from machine import machine
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -93,12 +90,6 @@ def medians(rounds: list[tuple[float, float]]) -> tuple[float, float, float]:
     return first, second, statistics.median(a / b for a, b in rounds)
 
 
-def machine() -> str:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "lightning"))
-    load = os.getloadavg()[0]
-    return f"{os.cpu_count()} cores, {platform.machine()}, load {load:.1f}; {packages}; {datetime.date.today()}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -107,7 +98,7 @@ def main() -> None:
     silence()
     torch.set_num_threads(1)
     mixing = InvertibleMLP(DIM)
-    print(machine())
+    print(machine("lightning"))
     drawing: dict[str, list[tuple[float, float]]] = {name: [] for name in PROCESSES}
     training: dict[str, list[tuple[float, float]]] = {name: [] for name in PROCESSES}
     for _ in range(options.rounds):

@@ -9,16 +9,15 @@ the sample for CKA, after the last batch. The images are low-frequency noise and
 """
 
 import argparse
-import platform
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
 import numpy as np
 import timm
+from machine import machine
 from PIL import Image
 
 SIDE = 224
@@ -83,7 +82,7 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=32)
     options = parser.parse_args()
     side = str(timm.get_pretrained_cfg(options.model).input_size[-1])
-    print(f"{date.today()}, {platform.machine()}, {options.model}", flush=True)
+    print(machine("timm", model=options.model), flush=True)
     print("| images | peak memory, MiB | peak RSS, MiB | layers, MiB | seconds |\n|" + " --- |" * 5, flush=True)
     for count in options.images:
         with tempfile.TemporaryDirectory() as folder:

@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from epoch import one_epoch, silence
 from lightly.models.modules import SimCLRProjectionHead
+from machine import machine
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor
@@ -93,6 +94,7 @@ def main():
     options = parser.parse_args()
     silence()
     torch.set_num_threads(options.threads)
+    print(machine("lightning", "lightly"))
     epoch(2, options.batch, TimedMonitor())
     rows = [measure(options) for _ in range(options.rounds)]
     print("| ms a step | ms of an observed step | ms of a readout | hooks, of an epoch | epochs with / without |")

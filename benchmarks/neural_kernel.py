@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import torch
+from machine import machine
 from torch import nn
 from torch.func import functional_call, jacrev
 
@@ -108,6 +109,8 @@ def main():
         name, which, folder = arguments.contestant
         contest(name, which, arguments.threads, Path(folder))
         return
+    torch.set_num_threads(arguments.threads)
+    print(machine())
     print("| network | what | seconds | times the loop | peak, GiB | largest error, of the largest value |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
     names = [name for name in CONTESTANTS if arguments.generic or "generic" not in name]

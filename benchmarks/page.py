@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from machine import machine
+
 _CHILD = """
 import sys, time
 from pathlib import Path
@@ -67,6 +69,7 @@ def main() -> None:
         size = pages[0].stat().st_size
         for each in makers:
             each.close()
+    print(machine("matplotlib"))
     print(f"{size / 1e6:.2f} MB\n\n| | first page, s | later pages, s, least (range) |\n| --- | ---: | ---: |")
     for name, (first, *later) in zip(("this version", "the other"), zip(*rounds, strict=True), strict=False):
         print(f"| {name} | {first:.2f} | {min(later):.2f} ({min(later):.2f}-{max(later):.2f}) |")

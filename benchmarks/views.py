@@ -10,19 +10,15 @@ time of a single core, which other work on the machine disturbs less.
 """
 
 import argparse
-import datetime
-import os
-import platform
 import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import torch
+from machine import machine
 from PIL import Image
 from sklearn.datasets import load_sample_images
 from torch import Tensor
@@ -132,14 +128,6 @@ def deviation(image: Tensor) -> None:
         print(f"| {strength} | {difference.abs().mean():.2f} | {difference.square().mean().sqrt():.2f} |")
 
 
-def machine() -> str:
-    info = Path("/proc/cpuinfo")
-    models = [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "torchvision", "lightly", "pillow"))
-    model = models[0] if models else platform.processor()
-    return f"{os.cpu_count()} x {model}, load {os.getloadavg()[0]:.1f}; {packages}; {datetime.date.today()}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
@@ -147,7 +135,7 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")  # lightly's and PIL's deprecations
     image = photographs(arguments.images)
-    print(machine())
+    print(machine("torchvision", "lightly", "pillow"))
     for blur in (0.0, 0.5):
         throughput(image, blur, arguments.repeats)
         one_core(image, blur, arguments.repeats)
