@@ -101,7 +101,7 @@ def long(session):
     session.run("pytest", *SIDE_BY_SIDE, "tests/long", *session.posargs, env=THREADS)
 
 
-# The tables of benchmarks/README.md, in its order, without those that need another checkout or a run of their own.
+# The tables of benchmarks/README.md, in its order, without those that need data, a GPU, another checkout or a run.
 BENCHMARKS = {
     "views": ["--repeats", "5"],
     "info_nce": [],
@@ -119,7 +119,7 @@ BENCHMARKS = {
 
 @nox.session
 def benchmarks(session):
-    """The tables of benchmarks/README.md again, on idle cores; each names the processor. `-- views crops` makes two."""
+    """Tables of benchmarks/README.md again, on idle cores; each names the processor. `-- views crops` makes two."""
     if wrong := set(session.posargs) - set(BENCHMARKS):
         session.error(f"Expected benchmarks of {', '.join(BENCHMARKS)}, but got {', '.join(sorted(wrong))}.")
     session.install("-e", ".", *groups("test"))

@@ -43,6 +43,9 @@ class InSteps(L.Callback):
     def on_train_batch_end(self, *_):
         self.steps[-1].__exit__(None, None, None)
 
+    def on_exception(self, *_):
+        self.on_train_batch_end()
+
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_training_step_reads_no_values(method, tmp_path):
