@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import eval_hermitenorm
+from torch.nn.functional import conv2d
 from torch.testing import assert_close
 
+from lightning_ssl_geometry.functional.groups.action import rescale
 from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, hermite_lines, supports
 
 SCALES = (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)  # Keller et al., Appendix B
@@ -190,3 +192,76 @@ def test_the_basis_is_the_product_of_its_lines(scales):
     for psi, lines in zip(hermite_gaussian_basis(11, e, scales), hermite_lines(11, e, scales), strict=True):
         for m, n in itertools.product(range(e), repeat=2):
             assert_close(psi[0, m * e + n], lines[n][:, None] * lines[m])
+
+
+def slow_fit(lines, size, factor):
+    """The least squares problem over frequencies, with cosines and sines as its rows."""
+    nu = (np.arange(2048) + 0.5) / 4096
+    weight = 1 / np.sqrt(nu**2 + 0.03**2)
+
+    def response(x):
+        phase = 2 * pi * nu[:, None] * x
+        return np.concatenate([weight[:, None] * np.cos(phase), weight[:, None] * np.sin(phase)])
+
+    x, y = np.arange(size) - size // 2, factor * (np.arange(lines.shape[1]) - lines.shape[1] // 2)
+    return np.linalg.lstsq(response(x), response(y) @ lines.T, rcond=None)[0].T
+
+
+@pytest.mark.parametrize(("kernel_size", "e"), [(7, 3), (11, 3), (11, 11)])
+def test_fitted_lines_are_the_nearest_to_the_resampled_ones(kernel_size, e):
+    found = hermite_lines(kernel_size, e, SCALES, basis_type="fitted")
+    assert [lines.shape[1] for lines in found] == list(supports(kernel_size, SCALES))
+    (largest,) = hermite_lines(kernel_size, e, SCALES[-1:])  # its norm is 1
+    assert_close(found[-1], largest * (SCALES[0] / SCALES[-1]) ** 0.5)
+    for scale, lines in zip(SCALES[:-1], found[:-1], strict=True):
+        expected = slow_fit(found[-1].numpy(), lines.shape[1], scale / SCALES[-1])
+        assert_close(lines, torch.from_numpy(expected), rtol=1e-8, atol=1e-10)
+        assert torch.equal(lines, (-1.0) ** torch.arange(e)[:, None] * lines.flip(1))
+
+
+def test_fitted_lines_are_sampled_ones_where_these_are_neither_cut_off_nor_coarse():
+    pairs = (hermite_lines(41, 3, [2 * scale for scale in SCALES], basis_type=kind) for kind in ("fitted", "A"))
+    for fitted, sampled in zip(*pairs, strict=True):
+        assert (fitted - sampled).norm() < 2e-3 * sampled.norm()
+    for scales in ((1.0,), (1.7,)):
+        assert_close(hermite_lines(7, 4, scales, basis_type="fitted"), hermite_lines(7, 4, scales))
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("rotations", [1, 2, 4])
+def test_a_fitted_basis_is_the_product_of_its_lines_at_quarter_turns(rotations, mirrored):
+    e, scales = 3, (1.0, 1.4)
+    found = hermite_gaussian_basis(7, e, scales, rotations, mirrored=mirrored, basis_type="fitted")
+    for psi, lines in zip(found, hermite_lines(7, e, scales, basis_type="fitted"), strict=True):
+        for place, (flip, r) in enumerate(itertools.product((1, -1) if mirrored else (1,), range(rotations))):
+            for m, n in itertools.product(range(e), repeat=2):
+                unturned = lines[n][:, None] * (lines[m] * flip**m)
+                assert_close(psi[place, m * e + n], unturned.rot90(4 // rotations * r))
+    one_scale = {"rotations": rotations, "mirrored": mirrored}
+    alike = (hermite_gaussian_basis(7, e, (1.4,), basis_type=kind, **one_scale) for kind in ("fitted", "A"))
+    assert_close(*alike)
+
+
+def test_a_fitted_filter_commutes_with_a_smaller_image():
+    """On a smooth image with a natural spectrum, by ten times less error than a sampled filter of seven pixels."""
+    size = 64
+    nu = torch.fft.fftfreq(size, dtype=torch.float64)
+    falling = 1 / (nu[:, None].square() + nu.square() + 0.03**2).sqrt()
+    noise = torch.randn(8, size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = torch.fft.ifft2(torch.fft.fft2(noise) * falling).real[:, None]
+    factor = SCALES[0] / SCALES[-1]
+    error = {}
+    for kind in ("A", "fitted"):
+        small, *_, large = (psi[0, :, None] for psi in hermite_gaussian_basis(7, 3, SCALES, basis_type=kind))
+        wanted = rescale(conv2d(x, large, padding=3), factor)
+        got = conv2d(rescale(x, factor), small, padding=2)
+        inside = slice(size // 2 - 12, size // 2 + 12)  # a filter reaches no edge
+        wanted, got = wanted[..., inside, inside], got[..., inside, inside]
+        error[kind] = float((wanted - got).square().sum() / wanted.square().sum())
+    assert error["fitted"] < 0.1 * error["A"]
+
+
+@pytest.mark.parametrize("rotations", [3, 8])
+def test_a_fitted_basis_has_quarter_turns_only(rotations):
+    with pytest.raises(ValueError, match=f"`rotations` 1, 2 or 4 for `basis_type` = 'fitted', but got {rotations}"):
+        hermite_gaussian_basis(7, 3, SCALES, rotations, basis_type="fitted")

@@ -326,6 +326,8 @@ BAD = [
     ({"scales": (1.5, 1.0)}, "`scales` in ascending order"),
     ({"scales": (0.4, 1.0)}, "`scales` >= 0.5, .* but got 0.4"),
     ({"rotations": 0}, "`rotations` to be an integer >= 1, but got 0"),
+    ({"basis_type": "C"}, "`basis_type` to be one of .'A', 'B', 'fitted'., but got 'C'"),
+    ({"basis_type": "fitted", "rotations": 8}, "`rotations` 1, 2 or 4 for `basis_type` = 'fitted', but got 8"),
     ({"orientation": "flip"}, "`orientation` to be one of .'rotation', 'dihedral', 'hue'., but got 'flip'"),
     ({"scales": (1.0, 3.0)}, "`kernel_size` >= 7 for `effective_size` > 1, but got 5, which leaves 1 pixel"),
 ]

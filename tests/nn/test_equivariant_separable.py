@@ -117,8 +117,9 @@ def test_layers_go_by_the_rule(monkeypatch):
 
 
 @pytest.mark.parametrize("padding_mode", ["zeros", "circular"])
+@pytest.mark.parametrize("basis_type", ["A", "fitted"])
 @pytest.mark.parametrize(("rotations", "rotation_size"), [(1, 1), (4, 4)])
-def test_single_precision_agrees_with_the_convolution(padding_mode, rotations, rotation_size, monkeypatch):
+def test_single_precision_agrees_with_the_convolution(padding_mode, basis_type, rotations, rotation_size, monkeypatch):
     conv = GroupConv2d(
         8,
         16,
@@ -129,6 +130,7 @@ def test_single_precision_agrees_with_the_convolution(padding_mode, rotations, r
         rotation_size=rotation_size,
         stride=2,
         padding_mode=padding_mode,
+        basis_type=basis_type,
     )
     z = torch.rand(4, 8, 2 * rotations, 15, 17)
     found = []

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import integer, one_of
+from lightning_ssl_geometry.nn.equivariant.basis import BasisType
 from lightning_ssl_geometry.nn.equivariant.groups import BackboneGroup, GroupElements, check_exact_size, elements
 from lightning_ssl_geometry.nn.equivariant.layers import (
     FilterSettings,
@@ -59,6 +60,9 @@ class EquivariantCNN(nn.Module):
         kernels: "paper", "accurate", or (kernel size, effective size, stride) of each of the three convolutions. None:
             "accurate" for groups with scales or with rotations by other angles than quarter turns, and "paper" for the
             others, which are exact.
+        basis_type: "A", "B" or "fitted", the basis functions of all filters (see
+            :func:`~lightning_ssl_geometry.nn.equivariant.basis.hermite_gaussian_basis`). "fitted" makes narrow filters
+            more equivariant to scale.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -77,6 +81,7 @@ class EquivariantCNN(nn.Module):
         *,
         rotations: int | None = None,
         kernels: Kernels | tuple[Layer, Layer, Layer] | None = None,
+        basis_type: BasisType = "A",
     ) -> None:
         super().__init__()
         of_group = elements(group, scales, rotations)
@@ -90,7 +95,7 @@ class EquivariantCNN(nn.Module):
         channels = [in_channels, width, 2 * width, 4 * width]
         self.layers = nn.Sequential()
         reach = {"scale_size": scale_interaction, "rotation_size": self.group_shape[1] if interaction else 1}
-        filters = _filters(of_group, padding_mode)
+        filters = _filters(of_group, padding_mode, basis_type)
         for i, (kernel, effective, stride) in enumerate(sizes_of_layers):
             sizes, filters["stride"] = {"kernel_size": kernel, "effective_size": effective}, stride
             a, b = channels[i : i + 2]
@@ -128,6 +133,8 @@ class EquivariantResNet(nn.Module):
         padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of the total stride.
         rotations: The number of rotations of the plane or of the hue. None: 4, and 3 for "hue". Rotations of the plane
             by other angles than quarter turns are approximate.
+        basis_type: "A", "B" or "fitted", the basis functions of all filters (see
+            :func:`~lightning_ssl_geometry.nn.equivariant.basis.hermite_gaussian_basis`).
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -146,6 +153,7 @@ class EquivariantResNet(nn.Module):
         padding_mode: PaddingMode = "zeros",
         *,
         rotations: int | None = None,
+        basis_type: BasisType = "A",
     ) -> None:
         super().__init__()
         stages = _stages(widths, strides, blocks)
@@ -154,7 +162,7 @@ class EquivariantResNet(nn.Module):
         self.scales, self.rotations, self.group_shape = of_group.scales, of_group.rotations, of_group.shape
         self.orientation = of_group.orientation if of_group.shape[1] > 1 else None
         self._square = _turns_pixels(of_group)
-        filters = _filters(of_group, padding_mode)
+        filters = _filters(of_group, padding_mode, basis_type)
         self.layers = nn.Sequential(
             LiftingConv2d(in_channels, 9, kernel_size=7, effective_size=7, **filters),
             GroupConv2d(9, width, kernel_size=7, effective_size=3, **filters),
@@ -319,10 +327,9 @@ class UnstructuredMLP(nn.Module):
         return self.layers(x).unflatten(1, (self.side, self.side, 1, self.out_dim)).permute(0, 4, 3, 1, 2)
 
 
-def _filters(group: GroupElements, padding_mode: PaddingMode) -> FilterSettings:
-    return FilterSettings(
-        scales=group.scales, rotations=group.rotations, orientation=group.orientation, padding_mode=padding_mode
-    )
+def _filters(group: GroupElements, padding_mode: PaddingMode, basis_type: BasisType) -> FilterSettings:
+    of_group = FilterSettings(scales=group.scales, rotations=group.rotations, orientation=group.orientation)
+    return FilterSettings(**of_group, padding_mode=padding_mode, basis_type=basis_type)
 
 
 def _layers(kernels: Kernels | Sequence[Layer]) -> Sequence[Layer]:

@@ -10,6 +10,21 @@ A basis of effective size e has e^2 filters. Those of type "A" have all orders n
 the orders n + m <= 4 at the width sigma, then the same orders at sigma / 1.2, sigma / 1.2^2 and so on, until there are
 e^2 filters. A filter is sampled at whole pixels. Its support grows with the scale. It is divided by its norm at the
 smallest scale.
+
+A filter of few pixels is cut off, and its samples at one scale are no resampled copy of those at another. So those of
+type "fitted" have the filters of type "A" at the largest scale :math:`\sigma_S` only, and each smaller scale
+:math:`\sigma` has the nearest filters to these, resampled by :math:`a = \sigma / \sigma_S`. The idea is that of
+Sosnovik, Moskalev & Smeulders, DISCO: accurate Discrete Scale Convolutions (2021). Here the filters remain products
+l_n(x) l_m(y), and no images are needed. At frequencies :math:`\nu` in cycles per pixel, a line l of the smaller scale
+has the response :math:`\hat l(\nu) = \sum_x l(x) e^{-2 \pi i \nu x}`. For a signal with the power spectrum
+:math:`1 / (\nu^2 + \nu_0^2)` of natural images, it minimises the mean squared error
+
+.. math:: \int_0^{1/2} \frac{|\hat l(\nu) - \hat l^{\sigma_S}_n(a \nu)|^2}{\nu^2 + \nu_0^2} \, d\nu
+
+The filters of this type are divided by the norm that the largest one has when it is resampled to the smallest scale:
+its own norm times :math:`\sigma_S / \sigma_1`. The norm of a fitted one is no measure, because functions of a high
+order have frequencies that the pixels of the smallest scale cannot show.
+
 Orientations are rotations of these functions about the middle of the filter, and mirror images of them before that.
 Those by quarter turns are exact (Keller et al., Homomorphic Self-Supervised Learning, App. B, has four).
 """
@@ -27,8 +42,9 @@ from torch.special import hermite_polynomial_he
 
 from lightning_ssl_geometry.checks import inside, integer, one_of
 
-BasisType = Literal["A", "B"]
+BasisType = Literal["A", "B", "fitted"]
 _HIGHEST, _NARROWER = 4, 1.2  # of type "B": the largest n + m, and the ratio of a width to the next
+_KNEE, _FREQUENCIES = 0.03, 2048  # of "fitted": nu_0 in cycles per pixel, and the points of the integral
 _LEAST_SCALE = 0.5  # a Gaussian's spectrum is there 29% of its maximum at half a cycle per pixel, at 1 it is 0.7%
 
 
@@ -64,14 +80,15 @@ def hermite_gaussian_basis(
             not 1, 2 or 4, the corners of a turned filter are cut off: leave room around it, three times the largest
             scale or more on each side.
         mirrored: Whether the rotations of the mirror image (left and right) follow those of the function itself.
-        basis_type: "A", one width and the orders 0 to e - 1 along each axis, or "B", several widths and the orders with
-            a sum of at most 4.
+        basis_type: "A", one width and the orders 0 to e - 1 along each axis; "B", several widths and the orders with
+            a sum of at most 4; or "fitted", as "A" at the largest scale, and the nearest filters to these at the
+            smaller scales. "fitted" needs n = 1, 2 or 4.
 
     Returns:
         For each scale a float64 tensor (R, e^2, k, k), where R is n or 2 n, and k is the width of the filters at this
         scale. The functions of type "A" and those of one width of type "B" are in the order of m, the order along the
-        horizontal axis, and with equal m in that of n, the order along the vertical axis: in type "A", the index is
-        m e + n.
+        horizontal axis, and with equal m in that of n, the order along the vertical axis: in the types "A" and
+        "fitted", the index is m e + n.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -92,6 +109,11 @@ def hermite_gaussian_basis(
     integer(1, rotations=rotations)
     one_of(get_args(BasisType), basis_type=basis_type)
     sizes, flips = supports(kernel_size, scales), (False, True) if mirrored else (False,)
+    if basis_type == "fitted":
+        if 4 % rotations:
+            raise ValueError(f"Expected `rotations` 1, 2 or 4 for `basis_type` = 'fitted', but got {rotations}.")
+        found = hermite_lines(kernel_size, effective_size, scales, basis_type=basis_type)
+        return [_products(lines, rotations, flips) for lines in found]
     sampled = [
         torch.cat(
             [
@@ -106,14 +128,25 @@ def hermite_gaussian_basis(
     return [(functions / norms)[:, : effective_size**2] for functions in sampled]
 
 
-def hermite_lines(kernel_size: int, effective_size: int, scales: Sequence[float]) -> list[Tensor]:
-    """Sample the factors l_n of the basis functions l_n(x) l_m(y). Return a float64 tensor (e, k) for each scale.
+def hermite_lines(
+    kernel_size: int,
+    effective_size: int,
+    scales: Sequence[float],
+    *,
+    basis_type: Literal["A", "fitted"] = "A",
+) -> list[Tensor]:
+    """Return the factors l_n of the basis functions l_n(x) l_m(y), a float64 tensor (e, k) for each scale.
 
     e is `effective_size`, and k is the width of the filters in pixels.
     """
-    widths = zip(supports(kernel_size, scales), scales, strict=True)
-    sampled = [_lines(_axis(k), effective_size, scale) for k, scale in widths]
-    return [lines / sampled[0].norm(dim=1, keepdim=True) for lines in sampled]
+    sizes = supports(kernel_size, scales)
+    if basis_type == "fitted":
+        largest = _lines(_axis(sizes[-1]), effective_size, scales[-1])
+        found = [_fitted(largest, k, scale / scales[-1]) for k, scale in zip(sizes[:-1], scales[:-1], strict=True)]
+        norm = largest.norm(dim=1, keepdim=True) * (scales[-1] / scales[0]) ** 0.5
+        return [lines / norm for lines in (*found, largest)]
+    found = [_lines(_axis(k), effective_size, scale) for k, scale in zip(sizes, scales, strict=True)]
+    return [lines / found[0].norm(dim=1, keepdim=True) for lines in found]
 
 
 def check_scales(scales: Sequence[float]) -> None:
@@ -138,6 +171,27 @@ def _lines(x: Tensor, effective_size: int, scale: float) -> Tensor:
     """Sample l_n at positions x of any shape, (e, *shape)."""
     gauss = torch.exp(-(x**2) / (2 * scale**2)) / scale
     return torch.stack([gauss * hermite_polynomial_he(x / scale, n) for n in range(effective_size)])
+
+
+def _fitted(largest: Tensor, size: int, factor: float) -> Tensor:
+    """Return the nearest lines of `size` pixels to the lines `largest`, resampled by `factor`, (e, `size`)."""
+    frequency = (torch.arange(_FREQUENCIES, dtype=torch.float64) + 0.5) / (2 * _FREQUENCIES)
+    power = 1 / (frequency**2 + _KNEE**2)
+
+    def covariance(distance: Tensor) -> Tensor:
+        return (2 * math.pi * distance[..., None] * frequency).cos() @ power
+
+    x, y = _axis(size), factor * _axis(largest.shape[1])
+    lines = torch.linalg.solve(covariance(x[:, None] - x), covariance(x[:, None] - y) @ largest.T).T
+    even = 1 - 2 * (torch.arange(len(lines), dtype=torch.float64)[:, None] % 2)
+    return (lines + even * lines.flip(1)) / 2  # l_n(-x) is (-1)^n l_n(x), without the solver's rounding
+
+
+def _products(lines: Tensor, rotations: int, flips: Sequence[bool]) -> Tensor:
+    """Return the functions l_n(x) l_m(y) at each orientation by quarter turns, (R, e^2, k, k)."""
+    mirrored = (torch.einsum("nx,my->mnxy", lines, lines.flip(1) if flip else lines) for flip in flips)
+    turned = [plane.flatten(0, 1).rot90(4 // rotations * r, (-2, -1)) for plane in mirrored for r in range(rotations)]
+    return torch.stack(turned)
 
 
 class _Family(NamedTuple):

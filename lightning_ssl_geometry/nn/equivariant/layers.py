@@ -68,7 +68,8 @@ class FilterBank:
         padding: Padding in pixels at the largest scale. Smaller filters have less padding. None: `kernel_size // 2`.
         padding_mode: "zeros", or "circular" for exact equivariance to translations by multiples of the stride.
         bias: Whether to add a learned bias to each output channel.
-        basis_type: "A", filters of one width, or "B", filters of several widths with orders of at most 4 (see
+        basis_type: "A", filters of one width; "B", filters of several widths with orders of at most 4; or "fitted", as
+            "A" at the largest scale and the nearest filters to these at smaller scales (see
             :func:`~lightning_ssl_geometry.nn.equivariant.basis.hermite_gaussian_basis`).
 
     Raises:
@@ -284,7 +285,8 @@ class GroupConv2d(_SteerableConv2d):
         self.scale_size, self.rotation_size = scale_size, rotation_size
         relative = relative_orientations(self.orientation, self.rotations)  # g^-1 h, for rows g
         self.register_buffer("relative", relative, persistent=False)
-        for s, lines in enumerate(hermite_lines(kernel_size, effective_size, self.scales)):
+        kind: Literal["A", "fitted"] = "fitted" if self.basis_type == "fitted" else "A"  # those of "B" are no products
+        for s, lines in enumerate(hermite_lines(kernel_size, effective_size, self.scales, basis_type=kind)):
             self.register_buffer(f"lines_{s}", lines.to(torch.get_default_dtype()), persistent=False)
 
     def filters(self) -> list[Tensor]:
@@ -310,7 +312,7 @@ class GroupConv2d(_SteerableConv2d):
         channels = images[0].shape[1], self.rotation_size * self.out_channels
         on_processor = self.weight.device.type == "cpu"  # the rule is measured on no other device
         separable = self.orientation == "hue" or 4 % self.rotations == 0  # others have no separable filters
-        separable = separable and self.basis_type == "A"
+        separable = separable and self.basis_type != "B"
         if (
             on_processor
             and separable
