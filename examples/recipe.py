@@ -30,6 +30,7 @@ UNTRAINED = [
     *(f"--trainer.{name}=1" for name in ("max_epochs", "check_val_every_n_epoch", "limit_train_batches")),
 ]
 _LOGGER = "--trainer.logger.init_args."
+REFUSED = 2  # the exit status of a command whose arguments are wrong
 LOCK = "lock"  # held while a process runs a fit in a folder
 _Row = TypeVar("_Row", bound=tuple[Any, ...])  # a NamedTuple
 
@@ -84,9 +85,12 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """End the command with one line if a file or folder is missing, or cannot be read or written."""
+    """End the command with one line if it is interrupted, or a file or folder cannot be read or written."""
     try:
         yield
+    except KeyboardInterrupt:
+        print(f"{Path(sys.argv[0]).name}: stopped. The same command goes on with it.", file=sys.stderr)
+        sys.exit(130)
     except OSError as error:
         print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -114,8 +118,8 @@ def at_least(least: int) -> Callable[[str], int]:
 
 def output_folder(text: str) -> Path:
     path = Path(text).resolve()
-    if path.exists() and not path.is_dir():
-        raise argparse.ArgumentTypeError(f"Expected a folder, or the name of a new one, but {text!r} is a file.")
+    if found := next((each for each in (path, *path.parents) if each.exists() and not each.is_dir()), None):
+        raise argparse.ArgumentTypeError(f"Expected a folder, or the name of a new one, but {str(found)!r} is a file.")
     return path
 
 
@@ -282,8 +286,16 @@ def _run_here(fit: Fit, jobs: int, lock: int) -> None:
             env=environment,
             pass_fds=[lock] if fcntl is not None else [],
         )
-    # A run that wrote everything is finished, even if its process failed at its exit.
-    print(f"{fit.name}: {'done' if fit.done(fit.folder) else f'failed ({code.returncode}), see {log}'}", flush=True)
+    done = fit.done(fit.folder)  # a run that wrote everything is finished, even if its process failed at its exit
+    said = "done" if done else f"failed ({code.returncode}), see {log}: {_last_line(log)}"
+    print(f"{fit.name}: {said}", flush=True)
+    if code.returncode == REFUSED and not done:
+        sys.exit(f"{fit.name}: the command refuses its arguments, and so would the other runs.")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def grid(

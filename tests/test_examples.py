@@ -109,6 +109,17 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     assert len(regions) == 3 * 3 * 3
     one = regions[regions["hidden"] == 1]
     assert (one[["first", "last"]] <= one["samples"].clip(upper=2 ** one["width"]).to_numpy()[:, None]).all(axis=None)
+    before = (output / "results.csv").read_text()
+    metrics = output / "small" / "seed0" / "version_0" / "metrics.csv"
+    kept = metrics.read_text()
+    metrics.write_text("\n".join(kept.splitlines()[:4]) + "\n")
+    with pytest.raises(SystemExit, match=r"Expected 3 readouts in .*small.*metrics.csv, but got 2, fewer than"):
+        make(script("geometry_of_contrastive_learning"), *same)
+    metrics.write_text(kept)
+    (output / "moderate" / "seed0" / "version_0" / "linear_evaluation.csv").write_text("")
+    with pytest.raises(SystemExit, match=r"Expected an evaluation in .*linear_evaluation.csv, but got none. Delete"):
+        make(script("geometry_of_contrastive_learning"), *same)
+    assert (output / "results.csv").read_text() == before
 
 
 @pytest.fixture

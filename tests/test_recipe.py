@@ -22,6 +22,7 @@ from recipes import EXAMPLES, script
         (["--seeds=-1"], "argument --seeds: Expected an integer >= 0, but got '-1'."),
         (["--seeds", "1", "0", "1"], "argument --seeds: Expected different numbers, but got [1, 0, 1]."),
         (["--output", __file__], "argument --output: Expected a folder, or the name of a new one, but"),
+        (["--output", f"{__file__}/below"], "test_recipe.py' is a file."),
     ],
 )
 def test_a_recipe_refuses_what_it_cannot_run(words, message, monkeypatch, capsys):
@@ -43,6 +44,31 @@ def test_a_file_that_cannot_be_read_ends_a_recipe_in_one_line(tmp_path, monkeypa
     assert error.count("\n") == 1
     texts = [path.read_text() for path in EXAMPLES.glob("*/reproduce.py")]
     assert all("errors_in_one_line():\n        " in text for text in texts)
+
+
+def test_a_recipe_that_is_interrupted_says_so_in_one_line(monkeypatch, capsys):
+    recipe = script("tabular").recipe
+    monkeypatch.setattr(sys, "argv", ["examples/tabular/reproduce.py"])
+    with pytest.raises(SystemExit) as ended, recipe.errors_in_one_line():
+        raise KeyboardInterrupt
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "reproduce.py: stopped. The same command goes on with it.\n"
+
+
+@pytest.mark.parametrize("code", [1, 2])
+def test_a_fit_that_refuses_its_arguments_ends_the_recipe(code, tmp_path, capsys):
+    """Exit status 2 is that of wrong arguments, which the other fits have, too. Others may succeed after an error."""
+    module = script("tabular").recipe
+    words = ["-c", f"import sys; print('Expected a folder.\\n'); sys.exit({code})"]
+    fits = [module.Fit(f"fit {k}", words, tmp_path / str(k), lambda folder: None) for k in range(9)]
+    if code == 2:
+        with pytest.raises(SystemExit, match="fit 0: the command refuses its arguments, and so would the other runs"):
+            module.run_all(fits, jobs=1)
+    else:
+        module.run_all(fits, jobs=1)
+    said = capsys.readouterr().out
+    assert f"fit 0: failed ({code}), see {tmp_path / '0' / 'log.txt'}: Expected a folder.\n" in said
+    assert said.count("failed") == 9 if code == 1 else said.count("failed") < 4  # a next one may have begun
 
 
 @pytest.fixture
@@ -160,9 +186,7 @@ def test_a_finished_run_with_other_arguments_is_not_taken(tmp_path):
     def run(folder, *added, text="a"):
         config.write_text(text)
         options = module.argparse.Namespace(root=None, more=[])
-        words = module.command(
-            options, folder, configs=[config], added=added, seed=0, program=["-c", "import sys; open('done', 'w')"]
-        )
+        words = module.command(options, folder, configs=[config], added=added, seed=0, program=["-c", "pass"])
         finished = tmp_path / "finished"
         fit = module.Fit("one", words, folder, lambda folder: finished.exists())
         module.run_all([fit], jobs=1)

@@ -116,6 +116,19 @@ def test_figure_1_fits_measures_and_draws(recipe, give, monkeypatch, tmp_path):
     assert (tmp_path / "figures" / "figure_1_digits.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("words", [["--jobs", "0"], ["--seed=-1"], ["--epochs", "0"], ["--points", "0"]])
+def test_figure_1_refuses_numbers_that_mean_nothing(words, give, capsys):
+    with pytest.raises(SystemExit):
+        give("figure_1", *words)
+    assert f"argument {words[0].partition('=')[0]}: Expected an integer >= " in capsys.readouterr().err
+
+
+def test_an_output_that_is_a_file_is_refused_before_the_work(give, capsys):
+    with pytest.raises(SystemExit):
+        give("figure_3", "--output", __file__)
+    assert "argument --output: Expected a folder" in capsys.readouterr().err
+
+
 def test_figure_1_says_which_folder_has_no_data(recipe, give, tmp_path):
     with pytest.raises(SystemExit, match="to have MNIST/raw or train/<class>, but it has neither"):
         give("figure_1", "--root", str(tmp_path))

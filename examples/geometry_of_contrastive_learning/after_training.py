@@ -212,9 +212,10 @@ def regions(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> No
     for hidden in HIDDEN:
         for width in WIDTHS:
             of = [row for row in rows if (row.hidden, row.width) == (hidden, width)]
-            trained = [over_seeds([row.last for row in of if row.encoder == encoder], ".0f") for encoder in encoders]
-            lines.append([f"{hidden} x {width}", over_seeds([row.first for row in of], ".0f"), *trained])
-    print(markdown(["hidden layers x width", "untrained", *encoders], lines))
+            pairs = ([(row.first, row.last) for row in of if row.encoder == encoder] for encoder in encoders)
+            cells = [" -> ".join(over_seeds(each, ".0f") for each in zip(*pair, strict=True)) for pair in pairs]
+            lines.append([f"{hidden} x {width}", *cells])
+    print(markdown(["hidden layers x width, untrained -> trained", *encoders], lines))
 
 
 def of_regions(options: argparse.Namespace, path: Path, encoder: str, seed: int) -> Iterator[Regions]:

@@ -50,6 +50,7 @@ FIGURES = {
     "9": ("spectrum_h",),
     "eq_8": ("projection_alignment",),
     "prop_4_1": ("projector_gain", "projector_gain_spectrum"),
+    "eq_10": ("projector_gain_negatives",),
 }
 OVER_TRAINING = (
     *(f"unexplained_variance_full{null}" for null in ("", "_random", "_between_samples", "_floor")),
@@ -99,6 +100,24 @@ def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) ->
     configs = [HERE / f"{name}.yaml" for name in (options.size, *overlay)]
     words = command(options, folder, configs=configs, added=added, seed=seed, seeded=[VIEWS])
     return Fit(f"{group}, seed {seed}", words, folder, finished)
+
+
+def check_whole(groups: dict[str, list[Path]]) -> None:
+    """End the command if a finished run has fewer readouts than another, or no linear evaluation: a file is damaged."""
+    counts = {}
+    for path in (path for runs in groups.values() for path in runs):
+        run = read_run(path)
+        counts[path] = min((len(s.value) for name, s in run.scalars.items() if name.startswith("probe/")), default=0)
+        if not run.evaluations:
+            sys.exit(_damaged(path / "linear_evaluation.csv", "an evaluation", "none"))
+    most = max(counts.values())
+    for path, count in counts.items():
+        if count < most:
+            sys.exit(_damaged(path / "metrics.csv", f"{most} readouts", f"{count}, fewer than in another run"))
+
+
+def _damaged(file: Path, expected: str, got: str) -> str:
+    return f"Expected {expected} in {file}, but got {got}. Delete {file.parent} to run it again."
 
 
 class Row(NamedTuple):
@@ -252,17 +271,19 @@ def moments(groups: dict[str, list[Path]]) -> list[Moment]:
 
 
 def figure_7(groups: dict[str, list[Path]]):
-    """The share of dh that W leaves out, and that a random W leaves out of its own dh, over training."""
+    """The share of dh that W leaves out, over training, beside its two nulls."""
     lines = []
-    kinds: tuple[tuple[str, str, Dash], ...] = (("", "", "solid"), ("_random", "random W", "dotted"))
+    kinds: tuple[tuple[str, Dash], ...] = (("", "solid"), ("_random", "dotted"), ("_between_samples", "dashdot"))
     for group, runs in groups.items():
-        for key, label, dash in kinds:
+        for key, dash in kinds:
             series = [read_run(path).scalars[f"probe/unexplained_variance_full{key}"] for path in runs]
             epoch, values = epochs_done(series[0]), np.stack([each.value for each in series])
             spread = values.std(0, ddof=1) if len(values) > 1 else None
-            lines.append(Curve(label or group, epoch, values.mean(0), COLORS[group], dash=dash, spread=spread))
+            label = f"{'' if key else group} {values.mean(0)[-1]:.2f}".strip()
+            lines.append(Curve(label, epoch, values.mean(0), COLORS[group], dash=dash, spread=spread))
     seeds = "Mean and standard deviation over seeds." if max(map(len, groups.values())) > 1 else "One seed."
-    notes = (f"Dotted: a random W with the same singular values. {seeds}",)
+    nulls = "Dotted: a random W with the same singular values and its own dh. Dash-dotted: between samples."
+    notes = (nulls, seeds)
     caption = Caption(title="Variance of dh that W does not explain", notes=notes)
     return curves(lines, xlabel="epochs of training", ylabel="share", floor=0.0, caption=caption)
 
@@ -300,13 +321,15 @@ def rank_against_accuracy(rows: list[Row], rank: str, xlabel: str, *, every_seed
             found.append(Point("" if number else label, float(x), 100 * float(y), color))
     colors = [(color, name) for name, color in COLORS.items() if any(f", {name}" in row.group for row in rows)]
     title = "Linear evaluation of h against the projector's rank"
-    notes = ["A point for each run."] if every_seed else []
+    seeds = max(sum((row.group, row.name) == (rows[0].group, rows[0].name) for row in rows), 1)
+    notes = ["A point for each run." if every_seed else "One seed." if seeds == 1 else f"Means of {seeds} seeds."]
     caption = Caption(title=title, notes=notes)
     return points(found, xlabel=xlabel, ylabel="test accuracy, %", colors=colors, caption=caption)
 
 
 def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     output = options.output / options.grid
+    check_whole(groups)
     rows = results(groups)
     write(rows, output / "results.csv", nan="")
     print(table(rows), bound_holds(groups), sep="\n\n")

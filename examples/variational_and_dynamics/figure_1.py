@@ -22,7 +22,7 @@ import torch
 from draw_clouds import clouds
 from lightning.pytorch.cli import LightningCLI
 from numpy.typing import NDArray
-from recipe import Fit, finished, logger, markdown, run_all, save, write
+from recipe import Fit, at_least, finished, logger, markdown, run_all, save, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.cli import lightning_cli
@@ -72,11 +72,11 @@ class Sample(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, nargs="+", default=[], help="folders of MNIST and of CIFAR-10")
-    parser.add_argument("--epochs", type=int, help="of the fits, instead of as many as five minutes allow")
+    parser.add_argument("--epochs", type=at_least(1), help="of the fits, instead of as many as five minutes allow")
     parser.add_argument("--checkpoint", type=Path, help="a trained one of the same network, instead of a fit")
-    parser.add_argument("--points", type=int, default=1000, help="test images in a picture, at most")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=1, help="fits at a time")
+    parser.add_argument("--points", type=at_least(1), default=1000, help="test images in a picture, at most")
+    parser.add_argument("--seed", type=at_least(0), default=0)
+    parser.add_argument("--jobs", type=at_least(1), default=1, help="fits at a time")
     parser.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
 
 

@@ -5,7 +5,7 @@
 `figure_1`: t-SNE of pixels and of SimCLR's representation; `figure_3`: the loss of evenly spaced atoms; `figure_5` and
 `figure_6`: the flow with and without a network, as stills and as a film; `dynamics`: Thm. 4.2, Remark 4.4, Prop. A.1
 and steps of the rank; `kernel_identities`: Props. 4.3 and 4.4, Thm. 4.5 and Cor. 4.6. On 2
-cores `figure_6` takes 25 minutes, and the others up to 5. OUTPUT has results/*.csv and figures/*.
+cores `figure_6` takes 25 to 50 minutes, and the others up to 12. OUTPUT has results/*.csv and figures/*.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import figure_3  # noqa: E402
 import figure_5  # noqa: E402
 import figure_6  # noqa: E402
 import kernel_identities  # noqa: E402
-from recipe import errors_in_one_line  # noqa: E402
+from recipe import errors_in_one_line, output_folder  # noqa: E402
 
 FIGURES = {
     "figure_1": figure_1,
@@ -56,7 +56,7 @@ def main() -> None:
     parsers = parser.add_subparsers(dest="what", required=True)
     for name, figure in FIGURES.items():
         one = parsers.add_parser(name, description=figure.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-        one.add_argument("--output", type=Path, default=Path("runs/variational_and_dynamics"))
+        one.add_argument("--output", type=output_folder, default=Path("runs/variational_and_dynamics"))
         figure.add_arguments(one)
     options = parser.parse_args()
     options.output = options.output.resolve()

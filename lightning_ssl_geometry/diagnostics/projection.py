@@ -26,6 +26,7 @@ from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Picture, Quantity
 
 _GAIN = Chart("projector_gain", "Gain of the projector", "gain, isotropic = 1")
+_NEGATIVES = Chart("projector_gain_negatives", "Gain on the hardest negative", "gain, isotropic = 1")
 _ALONG = Chart("projector_gain_spectrum", "Directions of h along the singular vectors of W", "variance, isotropic = 1")
 _ANGLES = Chart("projector_angles", "Angles between W and the leading directions", "degrees")
 _ALIGNMENT = Chart("projection_alignment", "Projection and displacement", "cosine")
@@ -48,7 +49,7 @@ _along = partial(
     invariances=("scale", "permutation"),
     chart=_ALONG,
     picture=Picture("profile"),
-    xlabel="singular vector of W, largest value first",
+    xlabel="index of W's singular vector",
 )
 _angles = partial(
     Quantity,
@@ -142,13 +143,15 @@ class ProjectorGain(SampledRows):
             high="Above the value of a random W: hardest negatives differ in directions that the projector stretches.",
             null="negatives_random",
             label="to h*",
+            chart=_NEGATIVES,
         ),
         "negatives_random": _of_gain(
             title="Gain of a random W on its hardest negatives",
             text="The gain of a W with these singular values but random directions, on the displacements to the "
             "hardest negatives behind it.",
-            label="to h*, random W",
+            label="random W",
             baseline=True,
+            chart=_NEGATIVES,
         ),
         **{
             f"{kind}_along": _along(

@@ -100,8 +100,9 @@ def projector_gain(direction: Tensor, weight: Tensor) -> Tensor:
     with displacements between samples, :math:`h_i - h_j`. The result is a float64 scalar.
 
     Args:
-        direction: v, (N, D).
-        weight: (D, P), the projector's W.
+        direction: v, (N, D). For displacements between samples, take all ordered pairs, or rows minus their mean: both
+            give the same.
+        weight: (D, P), the projector's W. `torch.nn.Linear` keeps the transpose, (P, D).
 
     Raises:
         ValueError: If a shape is wrong, a value is not finite, or all directions or W are 0.

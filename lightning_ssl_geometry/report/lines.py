@@ -106,7 +106,7 @@ def _end_labels(found: Sequence[Track], view: View) -> list[str]:
     ends: dict[tuple[int, str, str, str], list[int]] = {}
     for place, track in enumerate(found):
         name = track.name if view.alone or track.name or track.member.quantity.baseline else track.label
-        if name or (view.alone and not track.member.quantity.baseline):
+        if name or not (view.alone and track.member.quantity.baseline):
             value = shown(track.member.quantity)[1](
                 float(_averaged(track.mean.mean, _values_per_point(track, view))[-1])
             )
@@ -114,10 +114,14 @@ def _end_labels(found: Sequence[Track], view: View) -> list[str]:
     kept = sorted(ends.items(), key=lambda each: not _leads(found[each[1][0]]))[:_MOST_LABELS]
     labels = [""] * len(found)
     for (*_, value), places in kept:
-        names = [found[place].name or found[place].label for place in places]
+        names = [found[place].name or _of_line(found[place]) for place in places]
         stages = [name for name in dict.fromkeys(names) if name in DASHES]
         labels[places[0]] = f"{', '.join(stages) if names[0] in DASHES else names[0]} {value}".strip()
     return labels
+
+
+def _of_line(track: Track) -> str:
+    return "" if track.member.quantity.baseline else track.label  # its colour and dash name it
 
 
 def _leads(track: Track) -> bool:
