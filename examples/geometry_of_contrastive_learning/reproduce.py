@@ -288,6 +288,24 @@ def figure_7(groups: dict[str, list[Path]]):
     return curves(lines, xlabel="epochs of training", ylabel="share", floor=0.0, caption=caption)
 
 
+def gains(rows: list[Row]):
+    """Prop. 4.1: the gain of W on augmentations beside that between samples, before and after training."""
+    chart = []
+    for strength in dict.fromkeys(row.group for row in rows):
+        dots_of = []
+        for name, said in (("augmentations", "augmentations"), ("between_samples", "between samples")):
+            of = [row for row in rows if (row.group, row.name) == (strength, f"probe/gain_{name}")]
+            color = COLORS[strength] if name == "augmentations" else "muted"
+            for when, values in (("", [row.last for row in of]), ("untrained: ", [row.first for row in of])):
+                std = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
+                mean = float(np.mean(values))
+                dots_of.append(Dot(f"{when}{said}", mean, std, f"{mean:.2f}", "muted" if when else color))
+        chart.append((strength, dots_of))
+    notes = ("Null: between samples. Mean and standard deviation over seeds.",)
+    caption = Caption(title="Gain of W on two kinds of displacements", notes=notes)
+    return dots(chart, xlabel="gain: squared length behind W, isotropic = 1", caption=caption)
+
+
 def generators(rows: list[Row]):
     """Prop. 4.3: the gain of W on each group of transformations, beside that between samples."""
     chart = []
@@ -342,6 +360,7 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
         drawn = comparison_figures(groups)
         named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
         named |= {"figure_7_unexplained_variance": figure_7(groups), "figure_prop_4_3_generators": generators(rows)}
+        named["figure_prop_4_1_gains"] = gains(rows)
         if options.grid == "strengths":
             write(turned := rotations(), output / "rotations.csv")
             named["figure_10_rotations"] = figure_10(turned)
