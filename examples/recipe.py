@@ -334,15 +334,18 @@ def each(runs: Mapping[str, Mapping[int, Any]]) -> Iterator[tuple[str, int, Any]
     return ((arm, seed, found) for arm, of_seeds in runs.items() for seed, found in of_seeds.items())
 
 
-def write(rows: Sequence[NamedTuple], path: Path, digits: str = ".6g", nan: str = "nan") -> Path:
+def write(
+    rows: Sequence[NamedTuple] | Sequence[Mapping[str, Any]], path: Path, digits: str = ".6g", nan: str = "nan"
+) -> Path:
     """Write rows of one kind to a CSV, floats with these digits."""
+    records = [row if isinstance(row, Mapping) else row._asdict() for row in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
     begun = path.with_name(f"{path.name}.{os.getpid()}")  # whole, or not there: the command may be stopped at any time
     try:
         with begun.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(rows[0]._fields)
-            writer.writerows([_cell(value, digits, nan) for value in row] for row in rows)
+            writer = csv.DictWriter(file, list(records[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({name: _cell(value, digits, nan) for name, value in row.items()} for row in records)
         return begun.replace(path)
     except OSError:
         begun.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -25,32 +25,9 @@ from lightning_ssl_geometry.diagnose.scores import Score
 HERE = Path(__file__).resolve().parent
 
 
-class _Measured(NamedTuple):
-    model: str
-    score: str
-    value: float
-
-
 def _values(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The cells of a row of `Choice.model_rows`."""
     return ({"model": row["model"], "score": key, "value": value} for key, value in row.items() if key != "model")
-
-
-class _Knob(NamedTuple):
-    """A row of `Choice.score_rows`: how far a score agrees with the accuracy of runs that differ in one setting."""
-
-    knob: str
-    score: str
-    good: str | float
-    best: str
-    tau: float
-    tau_low: float
-    tau_high: float
-    regret: float
-    regret_low: float
-    regret_high: float
-    regret_by_chance: float
-    pairs: int
 
 
 def _trained(options: argparse.Namespace, arm: str, words: list[str], seed: int) -> Fit:
@@ -140,9 +117,9 @@ def study(options: argparse.Namespace) -> None:
     rows = [row for when, choice in chosen.items() for row in agreements(when, choice, accuracy)]
     print(write(rows, options.output / "study.csv", ".4g"))
     for name, choice in {"end": chosen["the end"], "fifth": chosen["a fifth"]}.items():
-        values = [_Measured(**row) for model in choice.model_rows() for row in _values(model)]
+        values = [row for model in choice.model_rows() for row in _values(model)]
         print(write(values, options.output / f"study_{name}.csv", ".4g"))
-    if knobs := [_Knob(**row) for row in chosen["the end"].score_rows() if row["knob"]]:
+    if knobs := [row for row in chosen["the end"].score_rows() if row["knob"]]:
         print(write(knobs, options.output / "study_knobs.csv", ".4g"))
     print(compare(ends, options.output / "comparison.html", choosing=chosen["the end"].panels()))
     header = ["scores after", "score", "runs", "tau [95%]", "regret, points [95%]", "by chance"]

@@ -67,6 +67,11 @@ NETWORKS = {
             for strides in ((1, 2, 2), (1, 1, 1))
         },
         "11/3, strides 1 1 1, window": [_layers(11, 1, 1, 1), "--model.init_args.pooling=window"],
+        "7/3 fitted, strides 1 1 1, window": [
+            _layers(7, 1, 1, 1),
+            f"{BACKBONE}basis_type=fitted",
+            "--model.init_args.pooling=window",
+        ],
         "11/3, window": [f"{BACKBONE}kernels=accurate", "--model.init_args.pooling=window"],
     },
     "rotation": {
