@@ -114,6 +114,8 @@ BENCHMARKS = {
     "crops": [],
     "latent_dgp": [],
     "neural_kernel": [],
+    "image_cache": [],
+    "growth": [],
 }
 
 

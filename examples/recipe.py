@@ -30,7 +30,7 @@ UNTRAINED = [
     *(f"--trainer.{name}=1" for name in ("max_epochs", "check_val_every_n_epoch", "limit_train_batches")),
 ]
 _LOGGER = "--trainer.logger.init_args."
-REFUSED = 2  # the exit status of a command whose arguments are wrong
+REFUSED = 2  # the exit status of a command whose arguments are wrong, or whose files are missing
 LOCK = "lock"  # held while a process runs a fit in a folder
 _Row = TypeVar("_Row", bound=tuple[Any, ...])  # a NamedTuple
 
@@ -290,7 +290,7 @@ def _run_here(fit: Fit, jobs: int, lock: int) -> None:
     said = "done" if done else f"failed ({code.returncode}), see {log}: {_last_line(log)}"
     print(f"{fit.name}: {said}", flush=True)
     if code.returncode == REFUSED and not done:
-        sys.exit(f"{fit.name}: the command refuses its arguments, and so would the other runs.")
+        sys.exit(f"{fit.name}: wrong arguments or missing files (exit status {REFUSED}); the other runs are not tried.")
 
 
 def _last_line(log: Path) -> str:
