@@ -63,7 +63,7 @@ def test_a_fit_that_refuses_its_arguments_ends_the_recipe(code, tmp_path, capsys
     fits = [module.Fit(f"fit {k}", words, tmp_path / str(k), lambda folder: None) for k in range(9)]
     if code == 2:
         with pytest.raises(
-            SystemExit, match="fit 0: wrong arguments or missing files .*; the other runs are not tried"
+            SystemExit, match=r"fit 0: wrong arguments or missing files .*; the other runs are not tried"
         ):
             module.run_all(fits, jobs=1)
     else:
