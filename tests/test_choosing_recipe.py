@@ -95,7 +95,11 @@ def test_agreement_of_scores_early_and_at_the_end():
     )
     choice = Choice(scores, accuracy, samples=100, agreements={}, within={}, left_out={}, remarks=())
     found = {row.score: row for row in recipe.agreements("the end", choice, accuracy)}
-    assert list(found) == ["follows", "against", "near", "ranks of all scores"]
+    assert list(found) == ["follows", "against", "near", "ranks of all scores", recipe.OTHER_SEEDS]
+    assert found[recipe.OTHER_SEEDS].tau == pytest.approx(
+        (60 - 6) / 66
+    )  # right between arms, wrong between their seeds
+    assert found[recipe.OTHER_SEEDS].regret == pytest.approx(0.01)
     assert found["follows"][3:7] == pytest.approx((1, 1, 1, 0))  # tau, its interval, the regret
     assert found["against"][3:7] == pytest.approx((-1, -1, -1, 0.51))
     assert found["near"].regret == pytest.approx(0)
@@ -108,3 +112,4 @@ def test_agreement_of_scores_early_and_at_the_end():
     early = {row.score: row for row in recipe.agreements("a fifth", choice, ends)}
     assert early["accuracy"].tau == -1
     assert {row.runs for row in early.values()} == {11}
+    assert recipe.OTHER_SEEDS not in early  # an arm has one seed

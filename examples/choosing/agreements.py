@@ -15,6 +15,7 @@ from scipy.stats import rankdata
 from lightning_ssl_geometry.diagnose import Choice
 from lightning_ssl_geometry.report.ranking import agreement
 
+OTHER_SEEDS = "accuracy of the same arm with other seeds"  # what no score can exceed by much
 COMBINED = {  # name -> the scores whose ranks it averages: those whose title begins so
     "ranks of all scores": ("",),
     "ranks of effective ranks and LiDAR": ("Effective rank", "LiDAR"),
@@ -43,7 +44,8 @@ class Row(NamedTuple):
 def agreements(when: str, choice: Choice, ends: Mapping[str, float]) -> Iterator[Row]:
     """Compare each score, and the combined ones, with the accuracies at the end.
 
-    If the accuracy of the models of `choice` differs from that at the end, it is one of the scores.
+    If the accuracy of the models of `choice` differs from that at the end, it is one of the scores. The accuracy of the
+    arm's other seeds is another one: it says how much of the order of runs is one of arms, which scores can find.
 
     Args:
         when: Name of this comparison in the table.
@@ -61,6 +63,12 @@ def agreements(when: str, choice: Choice, ends: Mapping[str, float]) -> Iterator
         found["accuracy"] = np.array([accuracy[name] for name in names])
     truth = np.array([[ends[name]] for name in names])
     arms = [name.rpartition(", seed ")[0] for name in names]
+    if min(map(arms.count, arms)) > 1:
+        others = [
+            [ends[b] for b, of in zip(names, arms, strict=True) if of == arm and b != a]
+            for a, arm in zip(names, arms, strict=True)
+        ]
+        found[OTHER_SEEDS] = np.array([np.mean(each) for each in others])
     cluster = np.array([sorted(set(arms)).index(arm) for arm in arms])
     for title, values in found.items():
         held = agreement(values, truth, cluster=cluster)

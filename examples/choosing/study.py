@@ -5,7 +5,7 @@ __all__ = ["study"]
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from agreements import Row, agreements
 from paper_scores import GOOD, TABLE, Value
 from recipe import Fit, command, each, existing, finished, grid, markdown, read, run_all, write
-from study_arms import ALIKE, ARMS
+from study_arms import ALIKE, ARMS, KNOBS
 
 from lightning_ssl_geometry.diagnose import Choice, choose, compare
-from lightning_ssl_geometry.diagnose.choosing import run_settings
 from lightning_ssl_geometry.diagnose.scores import Score
 
 HERE = Path(__file__).resolve().parent
@@ -97,30 +96,32 @@ def study(options: argparse.Namespace) -> None:
     """Train the arms, pass the test digits through all, and measure how far each score agrees with their accuracy."""
     runs = grid(options, {arm: list(of.words) for arm, of in ARMS.items()}, _trained)
     named = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs)}
-    settings = {name: known for name, folder in named.items() if (known := run_settings(str(folder)))}
     models = {name: _last(folder) for name, folder in named.items()}
     fifths = {name: fifth for name, folder in named.items() if (fifth := _fifth(folder))}
     ends = _diagnosed(options, models, options.output / "end")
     early = _diagnosed(options, fifths, options.output / "fifth")
-    alike = {name: folder for name, folder in ends.items() if name.rpartition(", seed ")[0] in ALIKE}
+
+    def of(arms: Sequence[str]) -> dict[str, Path]:
+        return {name: folder for name, folder in ends.items() if name.rpartition(", seed ")[0] in arms}
+
     chosen = {
-        "the end": choose(ends, settings=settings),
-        "the end, one method, temperature and width": choose(alike),
+        "the end": choose(ends),
+        "the end, whether comparable or not": choose(ends, incomparable=True),
+        "the end, one method, temperature and width": choose(of(ALIKE)),
+        **{f"the end, {knob}": choose(of(arms)) for knob, arms in KNOBS.items()},
         "the end, runs with a fifth": choose({name: ends[name] for name in early}),
         "a fifth": choose(early),
     }
     for when, choice in chosen.items():
-        of, folder = (fifths, "scores_fifth") if when == "a fifth" else (models, "scores_end")
-        known = {name: of[name] for name in choice.accuracy or {}}
+        files, folder = (fifths, "scores_fifth") if when == "a fifth" else (models, "scores_end")
+        known = {name: files[name] for name in choice.accuracy or {}}
         chosen[when] = _with_paper_scores(options, choice, known, options.output / folder)
     accuracy = chosen["the end"].accuracy or {}
     rows = [row for when, choice in chosen.items() for row in agreements(when, choice, accuracy)]
     print(write(rows, options.output / "study.csv", ".4g"))
-    for name, choice in {"end": chosen["the end"], "fifth": chosen["a fifth"]}.items():
+    for name, choice in {"end": chosen["the end, whether comparable or not"], "fifth": chosen["a fifth"]}.items():
         values = [row for model in choice.model_rows() for row in _values(model)]
         print(write(values, options.output / f"study_{name}.csv", ".4g"))
-    if knobs := [row for row in chosen["the end"].score_rows() if row["knob"]]:
-        print(write(knobs, options.output / "study_knobs.csv", ".4g"))
     print(compare(ends, options.output / "comparison.html", choosing=chosen["the end"].panels()))
     header = ["scores after", "score", "runs", "tau [95%]", "regret, points [95%]", "by chance"]
     print(markdown(header, map(_cells, rows)))

@@ -1,6 +1,6 @@
 """The study's arms. Each changes one setting of examples/simclr/laptop.yaml, or the method."""
 
-__all__ = ["ALIKE", "ARMS", "Arm"]
+__all__ = ["ALIKE", "ARMS", "KNOBS", "Arm"]
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,3 +46,9 @@ ARMS: dict[str, Arm] = {
 # The arms of one method, temperature and width of z: scores of z and of the loss can be compared between them.
 ALIKE = [arm for arm in ARMS if arm.split()[0] in ("base", "strength", "weight", "batch", "epochs")]
 ALIKE += ["projector depth 3", "projector hidden 32"]
+# What one setting changes -> the arms that differ in it.
+KNOBS = {
+    knob: ["base", *(arm for arm in ARMS if knob in arm.split()[:2])]
+    for knob in ("strength", "temperature", "projector", "weight", "batch", "epochs")
+}
+KNOBS["method"] = ["base", *(arm for arm, of in ARMS.items() if of.configs)]

@@ -158,6 +158,7 @@ def choose(
     labels: int | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     layer: str = "h",
+    incomparable: bool = False,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Choice:
@@ -182,6 +183,8 @@ def choose(
         settings: Name of a model -> its settings, such as {"temperature": 0.1, "seed": 0}. Agreement is then also
             measured among models that differ in one setting alone. "seed" and "seed_everything" may differ, too.
         layer: Name of the layer whose outputs the classifiers see.
+        incomparable: Whether to take scores that cannot be compared between these models, too. A remark names them.
+            Their agreement with the accuracy says what it costs to compare them all the same.
         resamples: Number of resamples of the bootstrap.
         seed: Of the draws and of the bootstrap.
 
@@ -205,7 +208,9 @@ def choose(
         got = f"{len(names)} of {len(outputs)}"
         raise ValueError(f"Expected at least 2 models with finite outputs of `layer` {layer!r}, but got {got}.")
     view = View(tuple(read_groups({name: [diagnoses[name]] for name in names})))
-    found, left_out = scores(view)
+    found, left_out = scores(view, incomparable=incomparable)
+    if incomparable and (taken := [title for title in scores(view)[1] if title not in left_out]):
+        remarks.append(f"Taken, although they cannot be compared between these models: {', '.join(taken)}.")
     if any(run.info.get("method") is None for run in view.runs):
         remarks.append("How some models were trained is not known. Some scores only compare models of one method.")
     label = labels_of(Path(diagnoses[names[0]]))

@@ -44,11 +44,12 @@ class Score(NamedTuple):
         return {name: sign * value for name, value in self.values.items()}
 
 
-def scores(view: View) -> tuple[list[Score], dict[str, str]]:
+def scores(view: View, *, incomparable: bool = False) -> tuple[list[Score], dict[str, str]]:
     """Return the scores that all models have, and why others are left out: title -> reason.
 
     Each group of the view is one model with one run. A scalar is a score if its quantity says what picks a model
-    (`picks`) or which values are better (`better`), and if no labels and no known latents go into it.
+    (`picks`) or which values are better (`better`), and if no labels and no known latents go into it. With
+    `incomparable`, scores that cannot be compared between these models are not left out for this reason.
     """
     found, left_out = [], {}
     for member in members(view.runs, last_layers=True):
@@ -60,7 +61,7 @@ def scores(view: View) -> tuple[list[Score], dict[str, str]]:
         if picks is None or stage is None:
             continue
         values = {group.name: _last(view, member, stage, group=place) for place, group in enumerate(view.groups)}
-        if reason := _reason(view, member, stage, values=values):
+        if reason := _reason(view, member, stage, values=values, incomparable=incomparable):
             left_out[member.title] = reason
         else:
             paper = known.quantity.paper
@@ -78,12 +79,12 @@ def _last(view: View, member: Member, stage: str, *, group: int) -> float:
     return float(log.value[-1]) if isinstance(log, Series) and len(log.value) else float("nan")
 
 
-def _reason(view: View, member: Member, stage: str, *, values: Mapping[str, float]) -> str:
+def _reason(view: View, member: Member, stage: str, *, values: Mapping[str, float], incomparable: bool) -> str:
     """Say why models cannot be compared by a scalar, or return ""."""
     missing = [name for name, value in values.items() if not np.isfinite(value)]
     if missing:
         return f"no finite value of {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}"
-    if differ := differing_settings(view, member, stage):
+    if not incomparable and (differ := differing_settings(view, member, stage)):
         return f"not comparable between models that differ in {' and '.join(sorted(differ))}"
     caps = {cap.most for run in view.runs if (name := member.names.get(view.place(run), {}).get(stage))
             and (cap := cap_of(run, name)) is not None and cap.by_rows}  # fmt: skip

@@ -96,6 +96,18 @@ def test_models_of_other_widths_are_not_compared_by_what_depends_on_the_width(tm
     assert found.left_out[rank] == "not comparable between models that differ in width"
     assert any("2 models are too few" in remark for remark in found.remarks)
     assert not found.agreements  # tau would be 1 or -1
+    assert rank not in {score.title for score in found.scores}
+
+
+def test_scores_that_cannot_be_compared_are_taken_where_asked(tmp_path):
+    models = {"a": network(2), "b": network(2, width=32)}
+    folders = diagnosed(tmp_path, models, images(200))
+    strict, found = (choose(folders, incomparable=asked, resamples=20) for asked in (False, True))
+    (remark,) = (each for each in found.remarks if each.startswith("Taken, although they cannot be compared"))
+    more = {score.title for score in found.scores} - {score.title for score in strict.scores}
+    assert more == {title for title, why in strict.left_out.items() if why.startswith("not comparable")}
+    assert all(title in remark and title not in found.left_out for title in more)
+    assert not any("Taken" in each for each in strict.remarks)
 
 
 def test_seeds_of_one_setting_count_once(digits):
