@@ -101,19 +101,22 @@ def study(options: argparse.Namespace) -> None:
     ends = _diagnosed(options, models, options.output / "end")
     early = _diagnosed(options, fifths, options.output / "fifth")
 
-    def of(arms: Sequence[str]) -> dict[str, Path]:
-        return {name: folder for name, folder in ends.items() if name.rpartition(", seed ")[0] in arms}
+    def of(arms: Sequence[str], found: Mapping[str, Path] = ends) -> dict[str, Path]:
+        return {name: folder for name, folder in found.items() if name.rpartition(", seed ")[0] in arms}
 
+    later = {name: ends[name] for name in early}
     chosen = {
         "the end": choose(ends),
         "the end, whether comparable or not": choose(ends, incomparable=True),
         "the end, one method, temperature and width": choose(of(ALIKE)),
         **{f"the end, {knob}": choose(of(arms)) for knob, arms in KNOBS.items()},
-        "the end, runs with a fifth": choose({name: ends[name] for name in early}),
-        "a fifth": choose(early),
+        "the end, runs with a fifth": choose(later, incomparable=True),
+        "a fifth": choose(early, incomparable=True),
+        "the end, runs with a fifth of one method, temperature and width": choose(of(ALIKE, later)),
+        "a fifth, one method, temperature and width": choose(of(ALIKE, early)),
     }
     for when, choice in chosen.items():
-        files, folder = (fifths, "scores_fifth") if when == "a fifth" else (models, "scores_end")
+        files, folder = (fifths, "scores_fifth") if when.startswith("a fifth") else (models, "scores_end")
         known = {name: files[name] for name in choice.accuracy or {}}
         chosen[when] = _with_paper_scores(options, choice, known, options.output / folder)
     accuracy = chosen["the end"].accuracy or {}
