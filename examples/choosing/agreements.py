@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 from lightning_ssl_geometry.diagnose import Choice
 from lightning_ssl_geometry.report.ranking import agreement
 
-OTHER_SEEDS = "accuracy of the same arm with other seeds"  # what no score can exceed by much
+OTHER_SEEDS = "accuracy of the same arm with other seeds"  # how far the order of the arms repeats
 COMBINED = {  # name -> the scores whose ranks it averages: those whose title begins so
     "ranks of all scores": ("",),
     "ranks of effective ranks and LiDAR": ("Effective rank", "LiDAR"),
