@@ -380,6 +380,36 @@ def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in whole)
 
 
+def replace_tables(path: Path, tables: Mapping[Sequence[str], Sequence[Sequence[str]]], *, write: bool) -> int:
+    """Compare tables of a Markdown file with these, by their headers, and write them there if `write` is true.
+
+    Args:
+        path: The Markdown file.
+        tables: Header -> lines, of cells.
+        write: Whether to change the file.
+
+    Returns:
+        The number of tables that are otherwise in the file, and still are.
+    """
+    text, others = path.read_text(), 0
+    for header, lines in tables.items():
+        made = markdown(header, lines) + "\n"
+        first, start = made.partition("\n")[0], 0
+        if (start := text.find(f"{first}\n")) < 0:
+            raise ValueError(f"Expected a table in {path} with the first line {first!r}, but got none.")
+        end = start
+        while text[end : end + 1] == "|":
+            end = text.index("\n", end) + 1
+        if text[start:end] != made:
+            old = text[start:end].splitlines()
+            changed = [line for line in made.splitlines() if line not in old]
+            print(f"{path.name}: {'written' if write else 'otherwise in the file'}:", first, *changed, sep="\n")
+            text, others = text[:start] + made + text[end:], others + 1
+    if write and others:
+        path.write_text(text)
+    return 0 if write else others
+
+
 def over_seeds(values: Sequence[float], digits: str, spread_digits: str = "") -> str:
     """Mean and standard deviation as text; no deviation of one value, and no text of none, or of NaN alone."""
     found = np.asarray(values)

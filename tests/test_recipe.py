@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from recipes import EXAMPLES, script
+from recipes import EXAMPLES, beside, script
 
 
 @pytest.mark.parametrize(
@@ -260,3 +260,29 @@ def test_every_way_to_name_a_yaml_file_is_noticed(tmp_path):
     assert _said(["fit", "--folder", "/a"]) == _said(["fit", "--folder", "/b"])
     assert _said(["fit", "--encoder_epochs=1", "--epochs=2"]) != _said(["fit", "--encoder_epochs=3", "--epochs=2"])
     assert _said(["fit", "--encoder_epochs=1", "--epochs=2"]) != _said(["fit", "--encoder_epochs=1", "--epochs=4"])
+
+
+TABLE = "Before.\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n| c |\n| --- |\n| 3 |\n"
+
+
+def test_a_table_of_a_readme_is_compared_and_replaced_by_its_header(tmp_path, capsys):
+    recipe = beside(".", "recipe")
+    readme = tmp_path / "README.md"
+    readme.write_text(TABLE)
+    assert recipe.replace_tables(readme, {("a", "b"): [["1", "2"]], ("c",): [["3"]]}, write=False) == 0
+    assert not capsys.readouterr().out
+    assert recipe.replace_tables(readme, {("a", "b"): [["1", "5"], ["6", "7"]]}, write=False) == 1
+    assert capsys.readouterr().out == "README.md: otherwise in the file:\n| a | b |\n| 1 | 5 |\n| 6 | 7 |\n"
+    assert readme.read_text() == TABLE
+    assert recipe.replace_tables(readme, {("a", "b"): [["1", "5"], ["6", "7"]], ("c",): [["4"]]}, write=True) == 0
+    assert readme.read_text() == TABLE.replace("| 1 | 2 |", "| 1 | 5 |\n| 6 | 7 |").replace("| 3 |", "| 4 |")
+    with pytest.raises(
+        ValueError, match=r"Expected a table in .*README.md with the first line '\| d \|', but got none"
+    ):
+        recipe.replace_tables(readme, {("d",): [["4"]]}, write=True)
+
+
+@pytest.mark.parametrize("recipe", [path.parent.name for path in EXAMPLES.glob("*/readme_tables.py")])
+def test_the_tables_of_a_readme_are_those_of_its_committed_results(recipe):
+    done = subprocess.run([sys.executable, str(EXAMPLES / recipe / "readme_tables.py")], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

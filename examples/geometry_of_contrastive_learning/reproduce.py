@@ -188,7 +188,7 @@ def ranks(rows: list[Singular]) -> str:
     """Markdown: the rank of W by several thresholds, of an untrained W and of the trained ones."""
     names = {f"sum of squares, {100 * tau:g}%": (tau, "cumulative") for tau in (0.9, 0.99)}
     names |= {f"{tau:g} of the largest": (tau, "relative") for tau in (0.1, 0.01)}
-    names |= {f"Eq. 2, tau = {tau:g}": (tau, "absolute") for tau in (0.5, 0.1, 0.01)}
+    names |= {f"Eq. 2 as printed, tau = {tau:g}": (tau, "absolute") for tau in (0.5, 0.1, 0.01)}
     groups, lines = dict.fromkeys(row.group for row in rows), []
     for name, (tau, mode) in names.items():
         cells = [name]

@@ -1,0 +1,259 @@
+"""Make the README's tables of numbers from results/, and say which of them the README has otherwise.
+
+    python examples/geometry_of_contrastive_learning/readme_tables.py --write    # put them into the README
+
+`reproduce.py` writes the files of results/: copy OUTPUT/<grid>/results.csv to results/<grid>.csv, and spectra.csv as it
+is. A table is found in the README by its first line.
+"""
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from after_training import HIDDEN, POOLS, STRENGTHS, WIDTHS  # noqa: E402
+from recipe import over_seeds, replace_tables  # noqa: E402
+from reproduce import ACTIONS, ONE_BY_ONE, Singular, ranks  # noqa: E402
+
+Values = Mapping[str, Sequence[float]]  # of the seeds, by column
+EPOCHS = (0, 2, 10, 20, 30, 40)  # of the table of the longer runs
+SHARES = (("", ""), ("_random", "null: a random W with its own dh"), ("_between_samples", "null: between samples"))
+NULLS = (*SHARES[1:], ("_floor", "least of any subspace of that dimension"))
+PROJECTORS = ("linear", *(f"MLP {hidden} x {width}" for width in (64, 256) for hidden in (1, 3)))
+
+
+@cache
+def held(grid: str) -> list[dict[str, str]]:
+    """The rows of results/GRID.csv."""
+    with (HERE / "results" / f"{grid}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def rows(grid: str, /, **equal: str) -> list[dict[str, str]]:
+    """Those of them that have these values."""
+    found = [row for row in held(grid) if all(row[key] == value for key, value in equal.items())]
+    if not found:
+        raise ValueError(f"Expected rows of {equal} in results/{grid}.csv, but got none.")
+    return found
+
+
+def values(grid: str, group: str, name: str, column: str = "last") -> list[float]:
+    """A scalar of the runs of a group, in the order of the seeds."""
+    return [float(row[column]) for row in rows(grid, group=group, name=name)]
+
+
+def changes(grid: str, group: str, name: str, digits: str) -> str:
+    """Mean before training -> mean and deviation after it."""
+    first = over_seeds(values(grid, group, name, "first"), digits).partition(" ±")[0]
+    return f"{first} -> {over_seeds(values(grid, group, name), digits)}"
+
+
+def by_strength(cell: Callable[[str], str]) -> list[str]:
+    return [cell(strength) for strength in STRENGTHS]
+
+
+def at_the_end(name: str, digits: str = ".3f") -> list[str]:
+    """A scalar of the strengths at the end of training."""
+    return by_strength(lambda strength: over_seeds(values("strengths", strength, f"probe/{name}"), digits))
+
+
+def mean_at_the_end(*names: str) -> list[str]:
+    def cell(strength: str) -> str:
+        means = (over_seeds(values("strengths", strength, f"probe/{name}"), ".3f") for name in names)
+        return "; ".join(mean.partition(" ±")[0] for mean in means)
+
+    return by_strength(cell)
+
+
+def over_time(name: str) -> list[str]:
+    return by_strength(lambda strength: changes("strengths", strength, f"probe/{name}", ".3f"))
+
+
+def relative_gain() -> list[str]:
+    """The gain on augmentations over that between samples, of each run."""
+
+    def cell(strength: str) -> str:
+        both = (values("strengths", strength, f"probe/gain_{name}") for name in ("augmentations", "between_samples"))
+        return over_seeds([one / other for one, other in zip(*both, strict=True)], ".2f")
+
+    return by_strength(cell)
+
+
+def augmentations_and_null_spaces() -> list[list[str]]:
+    full, leading = "unexplained_variance_full", "unexplained_variance_tau"
+    whose = "directions of W that carry 90%"
+    return [
+        ["**Prop. 4.1**: gain of W on augmentations, over that between samples", *relative_gain()],
+        ["gain on augmentations (1 for isotropic directions)", *at_the_end("gain_augmentations", ".2f")],
+        ["null: gain between samples", *at_the_end("gain_between_samples", ".2f")],
+        [f"share of augmentations outside the {whose}", *at_the_end("null_space_fraction")],
+        ["null: between samples", *at_the_end("null_space_between_samples")],
+        [
+            "isotropic directions; least of any subspace of that dimension",
+            *mean_at_the_end("null_space_isotropic", "null_space_floor"),
+        ],
+        ["**Eq. 10, Fig. 7**: share of dh outside all of W, start -> end", *over_time(full)],
+        *([said, *at_the_end(full + null)] for null, said in SHARES[1:]),
+        [NULLS[-1][1], *mean_at_the_end(f"{full}_floor")],
+        [f"share of dh outside the {whose}", *at_the_end(leading)],
+        *([said, *at_the_end(leading + null)] for null, said in SHARES[1:]),
+        ["**Eq. 8 and 9**: cosine of W W^T h1 and dh, start -> end", *over_time("alignment_cosine")],
+        ["null: a random W with its own dh", *at_the_end("alignment_random")],
+        ["null: the identity in place of W W^T", *at_the_end("alignment_identity")],
+        ["null: any negative in place of h*", *at_the_end("alignment_any_negative")],
+    ]
+
+
+def generators(prefix: str) -> Iterator[list[str]]:
+    """The gain of W on each one-parameter group, or the R² of its generator."""
+    for action in ACTIONS:
+        said = f"{action}, in no policy" if action == "rotation" and prefix == "policy_gain" else action
+        yield [said, *at_the_end(f"{prefix}_{action}", ".2f")]
+
+
+def untrained(name: str) -> str:
+    found = [value for strength in STRENGTHS for value in values("strengths", strength, f"probe/{name}", "first")]
+    return over_seeds(found, ".2f").partition(" ±")[0]
+
+
+def generators_fit() -> Iterator[list[str]]:
+    for said, *cells in generators("policy_r2"):
+        yield [said, untrained(f"policy_r2_{said}"), *cells]
+    yield ["null: shuffled", untrained("policy_r2_shuffled"), *at_the_end("policy_r2_shuffled", ".2f")]
+
+
+def other_pools(column: str, factor: float, digits: str) -> Iterator[list[str]]:
+    for views in ("own", "moderate", "clean"):
+        for pool in POOLS["laptop"]:
+            found = (rows("pools", strength=strength, views=views, pool=str(pool)) for strength in STRENGTHS)
+            cells = [over_seeds([factor * float(row[column]) for row in of], digits) for of in found]
+            yield [f"{views}, {pool}", *cells]
+
+
+def behind_fixed_encoders() -> Iterator[list[str]]:
+    for encoder in STRENGTHS:
+        for trained in ("untrained", *STRENGTHS):
+            found = (rows("alone", encoder=encoder, trained=trained, measured=measured) for measured in STRENGTHS)
+            ratios = ([float(row["gain"]) / float(row["between_samples"]) for row in of] for of in found)
+            yield [f"{encoder}; {trained}", *(over_seeds(ratio, ".2f") for ratio in ratios)]
+
+
+def one_by_one() -> Iterator[list[str]]:
+    of = partial(values, "augmentations")
+    for group, said in zip(ONE_BY_ONE, ("flip", "+ grayscale", "+ crop", "+ jitter"), strict=True):
+        distances = (of(group, f"probe/hardest_negative_{name}") for name in ("distance", "pair"))
+        yield [
+            said,
+            over_seeds(of(group, "probe/projector_rank"), ".1f"),
+            over_seeds([100 * value for value in of(group, "accuracy/trained")], ".1f"),
+            changes("augmentations", group, "probe/augmentation_rank", ".1f"),
+            over_seeds(of(group, "probe/effective_rank_h"), ".1f"),
+            ", ".join(over_seeds(found, ".2f").partition(" ±")[0] for found in distances),
+            over_seeds([100 * value for value in of(group, "probe/label_agreement_fine")], ".1f"),
+        ]
+
+
+def projectors() -> Iterator[list[str]]:
+    for strength in STRENGTHS:
+        for projector in PROJECTORS:
+            group = f"{projector}, {strength}"
+            of = partial(values, "projectors", group)
+            unexplained, null, cosine, random = (
+                over_seeds(of(f"probe/{name}"), digits)
+                for name, digits in (
+                    ("local_unexplained_variance_full", ".3f"),
+                    ("local_unexplained_variance_full_between_samples", ".3f"),
+                    ("alignment_cosine", ".2f"),
+                    ("alignment_random", ".2f"),
+                )
+            )
+            yield [
+                group,
+                changes("projectors", group, "probe/jacobian_rank", ".1f"),
+                over_seeds([100 * value for value in of("accuracy/trained")], ".1f"),
+                over_seeds(of("probe/linear_regions_visited"), ".0f"),
+                f"{unexplained} ({null})",
+                f"{cosine} ({random})",
+                over_seeds(of("probe/effective_rank_h"), ".1f"),
+            ]
+
+
+def regions() -> Iterator[list[str]]:
+    for hidden in HIDDEN:
+        for width in WIDTHS:
+            found = (rows("regions", encoder=name, hidden=str(hidden), width=str(width)) for name in STRENGTHS)
+            cells = [
+                " -> ".join(over_seeds([float(row[key]) for row in of], ".0f") for key in ("first", "last"))
+                for of in found
+            ]
+            yield [f"{hidden} x {width}", *cells]
+
+
+def longer() -> Iterator[list[str]]:
+    for strength in ("small", "large"):
+
+        def at(epoch: int, name: str, strength: str = strength) -> float:
+            found = (
+                row for row in rows("long_over_training", group=strength, name=name) if float(row["epochs"]) == epoch
+            )
+            return float(next(found)["value"])
+
+        named = ("share of dh outside all of W (Eq. 10)", *(said for _, said in SHARES[1:]))
+        for (null, _), said in zip(SHARES, named, strict=True):
+            yield [f"{strength}: {said}", *(f"{at(epoch, f'unexplained_variance_full{null}'):.3f}" for epoch in EPOCHS)]
+        distances = [[at(epoch, f"hardest_negative_{name}") for name in ("pair", "distance")] for epoch in EPOCHS]
+        yield [f"{strength}: distance to h2, to h*", *(f"{pair:.2f}, {negative:.2f}" for pair, negative in distances)]
+        gain = [at(epoch, "gain_augmentations") / at(epoch, "gain_between_samples") for epoch in EPOCHS]
+        yield [
+            f"{strength}: gain on augmentations over that between samples (Prop. 4.1)",
+            *(f"{value:.2f}" for value in gain),
+        ]
+        yield [f"{strength}: rank of W (90%)", *(f"{at(epoch, 'projector_rank'):.0f}" for epoch in EPOCHS)]
+
+
+def tables() -> dict[tuple[str, ...], list[list[str]]]:
+    """Header -> lines of each table."""
+    policies = tuple(f"on {strength}" for strength in STRENGTHS)
+    singular = [
+        Singular(row["group"], row["seed"], int(row["index"]), float(row["first"]), float(row["last"]))
+        for row in held("spectra")
+    ]
+    spectra = ranks(singular).splitlines()
+    header, _, *by_threshold = ([cell.strip() for cell in line.strip("|").split("|")] for line in spectra)
+    found: dict[tuple[str, ...], list[list[str]]] = {
+        tuple(header): by_threshold,
+        ("quantity at the end, and its nulls", *STRENGTHS): augmentations_and_null_spaces(),
+        ("gain of W, at the end", *STRENGTHS): [
+            *generators("policy_gain"),
+            ["null: between samples", *at_the_end("policy_gain_between_samples", ".2f")],
+        ],
+        ("R² of the generator", "untrained", *STRENGTHS): list(generators_fit()),
+        ("distance to h*; views, pool", *STRENGTHS): list(other_pools("distance", 1, ".3f")),
+        ("labels shared with h*, % (chance 10.0); views, pool", *STRENGTHS): list(other_pools("agreement", 100, ".1f")),
+        ("encoder; W trained with", *policies): list(behind_fixed_encoders()),
+        (
+            *("augmentations", "rank of W (90%)", "linear evaluation, %", "rank of augmentations"),
+            *("effective rank of h", "distance to h*, to h2", "labels shared with h*, %"),
+        ): list(one_by_one()),
+        (
+            *("projector, strength", "rank of the Jacobian", "linear evaluation, %", "regions", "unexplained"),
+            *("alignment", "effective rank of h"),
+        ): list(projectors()),
+        ("hidden layers x width, untrained -> trained", *STRENGTHS): list(regions()),
+        ("after epochs", *map(str, EPOCHS)): list(longer()),
+    }
+    return found
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--write", action="store_true", help="put the tables into the README")
+    sys.exit(replace_tables(HERE / "README.md", tables(), write=arguments.parse_args().write))
+
+
+if __name__ == "__main__":
+    main()
