@@ -380,12 +380,12 @@ def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in whole)
 
 
-def replace_tables(path: Path, tables: Mapping[Sequence[str], Sequence[Sequence[str]]], *, write: bool) -> int:
+def replace_tables(path: Path, tables: Mapping[Sequence[str], Sequence[Sequence[str | None]]], *, write: bool) -> int:
     """Compare tables of a Markdown file with these, by their headers, and write them there if `write` is true.
 
     Args:
         path: The Markdown file.
-        tables: Header -> lines, of cells.
+        tables: Header -> lines, of cells. None leaves a cell as it is.
         write: Whether to change the file.
 
     Returns:
@@ -393,21 +393,29 @@ def replace_tables(path: Path, tables: Mapping[Sequence[str], Sequence[Sequence[
     """
     text, others = path.read_text(), 0
     for header, lines in tables.items():
-        made = markdown(header, lines) + "\n"
-        first, start = made.partition("\n")[0], 0
+        first = markdown(header, []).partition("\n")[0]
         if (start := text.find(f"{first}\n")) < 0:
             raise ValueError(f"Expected a table in {path} with the first line {first!r}, but got none.")
         end = start
         while text[end : end + 1] == "|":
             end = text.index("\n", end) + 1
+        old = text[start:end].splitlines()
+        if any(None in cells for cells in lines):
+            lines = [_filled(cells, line) for cells, line in zip(lines, old[2:], strict=True)]
+        made = markdown(header, lines) + "\n"
         if text[start:end] != made:
-            old = text[start:end].splitlines()
             changed = [line for line in made.splitlines() if line not in old]
             print(f"{path.name}: {'written' if write else 'otherwise in the file'}:", first, *changed, sep="\n")
             text, others = text[:start] + made + text[end:], others + 1
     if write and others:
         path.write_text(text)
     return 0 if write else others
+
+
+def _filled(cells: Sequence[str | None], line: str) -> list[str]:
+    """Cells of a table's line, with those of the line in the file in place of None."""
+    there = line.strip("| ").split(" | ")
+    return [old if cell is None else cell for cell, old in zip(cells, there, strict=True)]
 
 
 def over_seeds(values: Sequence[float], digits: str, spread_digits: str = "") -> str:

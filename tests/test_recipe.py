@@ -276,6 +276,8 @@ def test_a_table_of_a_readme_is_compared_and_replaced_by_its_header(tmp_path, ca
     assert readme.read_text() == TABLE
     assert recipe.replace_tables(readme, {("a", "b"): [["1", "5"], ["6", "7"]], ("c",): [["4"]]}, write=True) == 0
     assert readme.read_text() == TABLE.replace("| 1 | 2 |", "| 1 | 5 |\n| 6 | 7 |").replace("| 3 |", "| 4 |")
+    assert recipe.replace_tables(readme, {("a", "b"): [["8", None], [None, "9"]]}, write=True) == 0
+    assert "| 8 | 5 |\n| 6 | 9 |\n" in readme.read_text()
     with pytest.raises(
         ValueError, match=r"Expected a table in .*README.md with the first line '\| d \|', but got none"
     ):

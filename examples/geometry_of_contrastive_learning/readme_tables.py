@@ -8,6 +8,7 @@ is. A table is found in the README by its first line.
 
 import argparse
 import csv
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -46,10 +47,10 @@ def values(grid: str, group: str, name: str, column: str = "last") -> list[float
     return [float(row[column]) for row in rows(grid, group=group, name=name)]
 
 
-def changes(grid: str, group: str, name: str, digits: str) -> str:
-    """Mean before training -> mean and deviation after it."""
-    first = over_seeds(values(grid, group, name, "first"), digits).partition(" ±")[0]
-    return f"{first} -> {over_seeds(values(grid, group, name), digits)}"
+def changes(grid: str, group: str, name: str, digits: str, of: Callable[[float], float] = lambda value: value) -> str:
+    """Mean before training -> mean and deviation after it, of a function of the scalar."""
+    first, last = ([of(value) for value in values(grid, group, name, column)] for column in ("first", "last"))
+    return f"{over_seeds(first, digits).partition(' ±')[0]} -> {over_seeds(last, digits)}"
 
 
 def by_strength(cell: Callable[[str], str]) -> list[str]:
@@ -61,16 +62,48 @@ def at_the_end(name: str, digits: str = ".3f") -> list[str]:
     return by_strength(lambda strength: over_seeds(values("strengths", strength, f"probe/{name}"), digits))
 
 
-def mean_at_the_end(*names: str) -> list[str]:
+def mean_at_the_end(*names: str, digits: str = ".3f") -> list[str]:
     def cell(strength: str) -> str:
-        means = (over_seeds(values("strengths", strength, f"probe/{name}"), ".3f") for name in names)
+        means = (over_seeds(values("strengths", strength, f"probe/{name}"), digits) for name in names)
         return "; ".join(mean.partition(" ±")[0] for mean in means)
 
     return by_strength(cell)
 
 
-def over_time(name: str) -> list[str]:
-    return by_strength(lambda strength: changes("strengths", strength, f"probe/{name}", ".3f"))
+def over_time(name: str, digits: str = ".3f", of: Callable[[float], float] = lambda value: value) -> list[str]:
+    return by_strength(lambda strength: changes("strengths", strength, f"probe/{name}", digits, of))
+
+
+def percent(share: float) -> float:
+    return 100 * share
+
+
+def falls(strength: str) -> str:
+    """By how much the loss falls during training, and by how much its bound."""
+    pairs = (
+        zip(*(values("strengths", strength, f"probe/{name}", at) for at in ("first", "last")), strict=True)
+        for name in ("bound_info_nce", "bound_upper")
+    )
+    return "; ".join(over_seeds([first - last for first, last in pair], ".2f") for pair in pairs)
+
+
+def claims() -> Iterator[list[str | None]]:
+    """The numbers beside the paper's claims, whose words stand in the README."""
+    numbers = [
+        over_time("projector_rank", ".1f"),
+        by_strength(
+            lambda name: over_seeds([100 * share for share in values("strengths", name, "accuracy/trained")], ".1f")
+        ),
+        [cell.replace("; ", " <= ") for cell in mean_at_the_end("bound_info_nce", "bound_upper", digits=".2f")],
+        by_strength(falls),
+        over_time("effective_rank_h", ".1f"),
+        over_time("hardest_negative_distance"),
+        over_time("label_agreement_fine", ".1f", percent),
+        over_time("hardest_negative_pair", ".2f"),
+        over_time("bound_entropy", ".0f", math.exp),
+    ]
+    for cells in numbers:
+        yield [None, *cells, None]
 
 
 def relative_gain() -> list[str]:
@@ -215,7 +248,7 @@ def longer() -> Iterator[list[str]]:
         yield [f"{strength}: rank of W (90%)", *(f"{at(epoch, 'projector_rank'):.0f}" for epoch in EPOCHS)]
 
 
-def tables() -> dict[tuple[str, ...], list[list[str]]]:
+def tables() -> dict[tuple[str, ...], Sequence[Sequence[str | None]]]:
     """Header -> lines of each table."""
     policies = tuple(f"on {strength}" for strength in STRENGTHS)
     singular = [
@@ -224,7 +257,8 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
     ]
     spectra = ranks(singular).splitlines()
     header, _, *by_threshold = ([cell.strip() for cell in line.strip("|").split("|")] for line in spectra)
-    found: dict[tuple[str, ...], list[list[str]]] = {
+    return {
+        ("claim (paper)", *STRENGTHS, "holds?"): list(claims()),
         tuple(header): by_threshold,
         ("quantity at the end, and its nulls", *STRENGTHS): augmentations_and_null_spaces(),
         ("gain of W, at the end", *STRENGTHS): [
@@ -246,7 +280,6 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
         ("hidden layers x width, untrained -> trained", *STRENGTHS): list(regions()),
         ("after epochs", *map(str, EPOCHS)): list(longer()),
     }
-    return found
 
 
 def main() -> None:
