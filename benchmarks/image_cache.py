@@ -59,6 +59,15 @@ def in_order(path: Path, block: int) -> Iterable[bytes]:
             yield read
 
 
+def decoding(data: ImageFolderDataModule, folder: Path, workers: int) -> float:
+    """Seconds in which the images are decoded anew."""
+    for path in folder.glob(".ssl_geometry-*"):
+        path.unlink()
+    data.workers, start = workers, time.perf_counter()
+    data.prepare_data()
+    return time.perf_counter() - start
+
+
 def peers(folder: Path) -> dict[str, DataLoader]:
     loading = {"batch_size": BATCH, "shuffle": True, "num_workers": WORKERS, "drop_last": True}
     found = {"torchvision": DataLoader(ImageFolder(folder / "train", ToTensor()), **loading)}
@@ -83,9 +92,7 @@ def main() -> None:
         folder = Path(made)
         write_images(folder, asked.images, asked.side)
         data = ImageFolderDataModule(str(folder), asked.side, BATCH, val_fraction=0.0, test_fraction=0.1)
-        once = time.perf_counter()
-        data.prepare_data()
-        once = time.perf_counter() - once
+        once = {workers: [decoding(data, folder, workers) for _ in range(asked.rounds)] for workers in (WORKERS, 0)}
         data.setup()
         (decoded,) = folder.glob(".ssl_geometry-*.npy")
         calls: dict[str, Callable[[], float]] = {}
@@ -112,8 +119,10 @@ def main() -> None:
         of_file = asked.images
         rows = {name: of_file if "file" in name else len(data.training_loader()) * BATCH for name in calls}
         rows |= {name: asked.images // BATCH * BATCH for name in calls if "DataLoader" in name}
-    speed = f"{asked.images / once:,.0f} rows/s"
-    print(f"{asked.images} images of {asked.side} x {asked.side} pixels; decoding them once: {speed}\n")
+    for workers, found in once.items():
+        name = f"decoding once, {f'{workers} processes' if workers else 'threads'}"
+        rows[name], times[name] = asked.images, found
+    print(f"{asked.images} images of {asked.side} x {asked.side} pixels\n")
     print("| | rows/s, median (range) |\n| --- | ---: |")
     for name, found in times.items():
         speeds = sorted(rows[name] / value for value in found)

@@ -10,7 +10,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, inside
+from lightning_ssl_geometry.checks import at_least, inside, integer
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, ViewSettings, random_split
 from lightning_ssl_geometry.data.image_cache import (
     Listing,
@@ -42,6 +42,8 @@ class ImageFolderDataModule(ImageDataModule):
             that is not trained. Then all images are in the test set, and `mean` and `std` are computed from them. None:
             0.2, but 1 for a diagnosis of images without class folders (see :meth:`for_diagnosis`).
         cache: Folder for the decoded images. Two data sets must not share this folder. None: `root`.
+        workers: Number of processes that decode the images. 0: threads of the process of the run, one for each CPU
+            core. Processes are faster for images of few pixels.
         **settings: `views`, `val_fraction`, `subset`, `channels`, `seed` and `drop_last` of :class:`ImageDataModule`.
             `seed` also draws the test set.
 
@@ -66,10 +68,12 @@ class ImageFolderDataModule(ImageDataModule):
         *,
         test_fraction: float | None = None,
         cache: str | None = None,
+        workers: int = 0,
         **settings: Unpack[ViewSettings],
     ) -> None:
         super().__init__(batch_size, image_size=None, **settings)
         at_least(1, image_size=image_size)
+        integer(0, workers=workers)
         self._may_be_whole = test_fraction is None
         test_fraction = 0.2 if test_fraction is None else test_fraction
         inside("(0, 1]", test_fraction=test_fraction)
@@ -82,6 +86,7 @@ class ImageFolderDataModule(ImageDataModule):
         self.image_size = image_size
         self.test_fraction = test_fraction
         self.cache = Path(cache) if cache is not None else self.root
+        self.workers = workers
 
     def prepare_data(self) -> None:
         self._decoded()
@@ -120,7 +125,10 @@ class ImageFolderDataModule(ImageDataModule):
         path = self.cache / f".ssl_geometry-{self.image_size}.npy"
         remedy = "Name another folder as `cache`."
         decode = partial(_decode_one, size=self.image_size)
-        return listing, mapped_images(path, key, listing.files, size=self.image_size, decode_one=decode, remedy=remedy)
+        image = mapped_images(
+            path, key, listing.files, size=self.image_size, decode_one=decode, workers=self.workers, remedy=remedy
+        )
+        return listing, image
 
 
 def common_size(root: Path) -> int:

@@ -9,9 +9,10 @@ __all__ = ["Listing", "content_key", "mapped_images", "opened_image", "read_rgb"
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -19,6 +20,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl_geometry.data.base import Images, Source
 from lightning_ssl_geometry.data.tensor_cache import about_writing, key_of
@@ -31,6 +33,7 @@ except ImportError:  # Windows has no such lock; two processes then decode the s
 
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _BLOCK = 2**28  # bytes of images that are decoded before they are written
+_SENT = 64  # images that a process decodes before it sends them
 _MARK = 16  # bytes behind the images: a number of this file, which its record repeats
 
 
@@ -56,12 +59,19 @@ def content_key(root: Path, files: list[Path], *also: Any) -> str:
 
 
 def mapped_images(
-    path: Path, key: str, files: list[Path], *, size: int, decode_one: Callable[[Path], Tensor], remedy: str
+    path: Path,
+    key: str,
+    files: list[Path],
+    *,
+    size: int,
+    decode_one: Callable[[Path], Tensor],
+    workers: int,
+    remedy: str,
 ) -> Tensor:
     """Return the images in the file `path`, memory-mapped: uint8 (M, 3, size, size) in the order of the M files.
 
-    If the file is not there, or was not written with this `key`, the files are decoded on all CPU cores, with a
-    progress bar. If this was begun before, it goes on after the last block.
+    If the file is not there, or was not written with this `key`, the files are decoded, with a progress bar. If this
+    was begun before, it goes on after the last block.
 
     Args:
         path: An `.npy` file. A `.json` file and a `.lock` file lie beside it.
@@ -69,6 +79,7 @@ def mapped_images(
         files: The images.
         size: Height and width of the decoded images.
         decode_one: Decodes a file to uint8 (3, size, size).
+        workers: Number of processes that decode. 0: threads of this process, one for each CPU core.
         remedy: A sentence that ends the message of an OSError, if the file cannot be written.
 
     Raises:
@@ -76,6 +87,7 @@ def mapped_images(
         OSError: If the file cannot be written.
     """
     shape = (len(files), 3, size, size)
+    one = _Decode(decode_one, shape[1:])
     if _decoded(path, key, shape) < len(files):
         with about_writing(path, remedy):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +95,7 @@ def mapped_images(
         with locked, _alone(locked):
             begun = _decoded(path, key, shape)
             if begun < len(files):
-                _decode(path, key, files, begun=begun, shape=shape, decode_one=decode_one, remedy=remedy)
+                _decode(path, key, files, begun=begun, one=one, workers=workers, remedy=remedy)
         if _decoded(path, key, shape) < len(files):
             raise OSError(f"Expected {path} as it was written, but another process wrote other images there. {remedy}")
     return torch.from_numpy(np.load(path, mmap_mode="c"))
@@ -131,41 +143,39 @@ def _mark(path: Path, shape: tuple[int, ...]) -> str:
         return file.read(_MARK).hex()
 
 
-def _decode(
-    path: Path,
-    key: str,
-    files: list[Path],
-    *,
-    begun: int,
-    shape: tuple[int, ...],
-    decode_one: Callable[[Path], Tensor],
-    remedy: str,
-) -> None:
+class _Decode:
+    """Decodes a file to the bytes of its pixels and an empty text, or to zeros and the text of an error."""
+
+    def __init__(self, decode_one: Callable[[Path], Tensor], shape: tuple[int, ...]) -> None:
+        self.decode_one, self.shape = decode_one, shape
+
+    def __call__(self, file: Path) -> tuple[bytes, str]:
+        try:
+            return _pixels(self.decode_one(file), self.shape), ""
+        except Exception as error:  # for broken files, Pillow raises not only OSError
+            return bytes(int(np.prod(self.shape))), f"{file} ({error})"
+
+
+def _decode(path: Path, key: str, files: list[Path], *, begun: int, one: _Decode, workers: int, remedy: str) -> None:
     """Decode the files from number `begun` on; -1: into a new file."""
     from rich.progress import Progress
 
-    bytes_of_one = int(np.prod(shape[1:]))
+    shape = (len(files), *one.shape)
+    bytes_of_one = int(np.prod(one.shape))
     at_once = max(_BLOCK // bytes_of_one, 1)
     bad: list[str] = []
-
-    def decode(file: Path) -> bytes:
-        try:
-            return _pixels(decode_one(file), shape[1:])
-        except Exception as error:  # for broken files, Pillow raises not only OSError
-            bad.append(f"{file} ({error})")
-            return bytes(bytes_of_one)
-
     try:
         with about_writing(path, remedy):
             mark = _mark(path, shape) if begun >= 0 else _new(path, key, shape)
         begun = max(begun, 0)
         start = os.path.getsize(path) - _MARK - len(files) * bytes_of_one
-        with Progress() as progress, _threads() as pool:
+        with Progress() as progress, _each(files[begun:], one, at_once=at_once, workers=workers) as results:
             bar = progress.add_task(f"Decoding {len(files)} images", total=len(files), completed=begun)
             for first in range(begun, len(files), at_once):
                 block = []
-                for one in pool.map(decode, files[first : first + at_once]):
-                    block.append(one)
+                for pixels, error in islice(results, at_once):
+                    block.append(pixels)
+                    bad += [error] if error else []
                     progress.advance(bar)
                 with about_writing(path, remedy):
                     _put(path, start + first * bytes_of_one, block)
@@ -181,12 +191,30 @@ def _decode(
 
 
 @contextmanager
-def _threads() -> Iterator[ThreadPoolExecutor]:
+def _each(files: list[Path], one: _Decode, *, at_once: int, workers: int) -> Iterator[Iterator[tuple[bytes, str]]]:
+    """Results of `one` in the order of the files, of which threads have `at_once` in memory."""
+    if workers:
+        drawn = torch.Generator()  # the loader draws from it, and not from the global random state
+        loader: Any = DataLoader(_Files(files, one), _SENT, num_workers=workers, collate_fn=list, generator=drawn)
+        yield (result for part in loader for result in part)
+        return
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
     try:
-        yield pool
+        blocks = (files[first : first + at_once] for first in range(0, len(files), at_once))
+        yield (result for block in blocks for result in pool.map(one, block))
     finally:
         pool.shutdown(cancel_futures=True)  # an interrupted run does not wait for the other files
+
+
+class _Files(Dataset[tuple[bytes, str]]):
+    def __init__(self, files: Sequence[Path], one: _Decode) -> None:
+        self.files, self.one = files, one
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, place: int) -> tuple[bytes, str]:
+        return self.one(self.files[place])
 
 
 def _pixels(image: Tensor, shape: tuple[int, ...]) -> bytes:

@@ -10,16 +10,19 @@ from collections import Counter
 from http.client import HTTPException
 from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, Any, Unpack
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from torch import Tensor
 
-from lightning_ssl_geometry.data.base import Source
+from lightning_ssl_geometry.checks import integer
+from lightning_ssl_geometry.data.base import ImageSettings, Source
 from lightning_ssl_geometry.data.image_cache import Listing, content_key, mapped_images, read_rgb
 from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
+from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.settings import passed_on
 
 _FOLDER = "tiny-imagenet-200"
 _SIZE = 64
@@ -33,7 +36,16 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     set here is the published validation set. The fraction `val_fraction` of the training set is for validation. Labels
     are in the order of the WordNet identifiers. A class name is the first word of its line in `words.txt`. All images
     are decoded once into the file `tiny-imagenet-200/.ssl_geometry-64.npy` (1.4 GB). An interrupted download is
-    continued, and the archive is kept. The arguments are those of :class:`TorchvisionDataModule`.
+    continued, and the archive is kept.
+
+    Args:
+        root: The folder that contains the folder of the data set, as in torchvision.
+        batch_size: Samples per process.
+        download: Whether to download the files if they are missing.
+        workers: Number of processes that decode the images. 0: threads of the process of the run, one for each CPU
+            core.
+        **settings: `views`, `val_fraction`, `subset`, `channels`, `seed`, `drop_last` and `image_size` of
+            :class:`ImageDataModule`.
 
     Raises:
         ValueError: If a setting is out of range, if the archive has a wrong checksum or a file outside its folder, or
@@ -44,6 +56,23 @@ class TinyImageNetDataModule(TorchvisionDataModule):
 
     url = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
     md5 = "90528d7ca1a48142e341f4ef8d21d0de"
+
+    @by_position(
+        *("views", "val_fraction", "subset", "channels", "seed", "drop_last", "download", "image_size"),
+    )
+    @passed_on
+    def __init__(
+        self,
+        root: str = "data",
+        batch_size: int = 256,
+        *,
+        download: bool = False,
+        workers: int = 0,
+        **settings: Unpack[ImageSettings],
+    ) -> None:
+        super().__init__(root, batch_size, download=download, **settings)
+        integer(0, workers=workers)
+        self.workers = workers
 
     def prepare_data(self) -> None:
         """Download the files if `download` is true, and decode the images if necessary."""
@@ -67,7 +96,10 @@ class TinyImageNetDataModule(TorchvisionDataModule):
         key = content_key(folder, listing.files, _SIZE)
         remedy = "Let `root` be a folder that can be written, with space for them."
         path = folder / f".ssl_geometry-{_SIZE}.npy"
-        return listing, mapped_images(path, key, listing.files, size=_SIZE, decode_one=_decode_one, remedy=remedy)
+        image = mapped_images(
+            path, key, listing.files, size=_SIZE, decode_one=_decode_one, workers=self.workers, remedy=remedy
+        )
+        return listing, image
 
 
 def _list(folder: Path) -> Listing:

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -301,6 +302,52 @@ def decoded_by(rank, path):
     finally:
         module._decode_one = decode
     return len(decoded), data._images["train"].image.clone()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_processes_decode_what_threads_decode(tmp_path, workers, monkeypatch):
+    monkeypatch.setattr(image_cache, "_BLOCK", 7 * 3 * 8 * 8)  # 7 of 24 images
+    monkeypatch.setattr(image_cache, "_SENT", 5)
+    folder(tree(tmp_path)).setup()
+    (written,) = tmp_path.glob(".ssl_geometry-*.npy")
+    whole = written.read_bytes()[:-16]
+    for path in tmp_path.glob(".ssl*"):
+        path.unlink()
+    state = torch.get_rng_state()
+    folder(tmp_path, workers=workers).setup()
+    assert written.read_bytes()[:-16] == whole
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_processes_name_what_they_cannot_decode_and_go_on_after_a_kill(tmp_path, monkeypatch):
+    tree(tmp_path)
+    monkeypatch.setattr(image_cache, "_BLOCK", 5 * 3 * 8 * 8)
+    decode = module._decode_one
+
+    def killed(file, size):
+        if file.name == "5.png":
+            os._exit(1)
+        return decode(file, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(image_cache, "_SENT", 1)
+        patch.setattr(module, "_decode_one", killed)
+        with pytest.raises(RuntimeError, match="worker"):
+            folder(tmp_path, workers=1).setup()
+    record = tmp_path / ".ssl_geometry-8.json"
+    assert json.loads(record.read_text())["decoded"] == 5
+    (tmp_path / "train" / "cat" / "5.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"Expected `root` to hold whole images only, but got .*5\.png \(cannot ident"):
+        folder(tmp_path, workers=2).setup()
+    write(tmp_path / "train" / "cat" / "5.png", value=200)
+    folder(tmp_path, workers=2).setup()
+    assert json.loads(record.read_text())["decoded"] == 24
+
+
+@pytest.mark.parametrize("workers", [-1, 1.0, True, "2"])
+def test_a_number_of_processes_is_checked(tmp_path, workers):
+    with pytest.raises(ValueError, match=f"Expected `workers` to be an integer >= 0, but got {workers!r}"):
+        folder(tmp_path, workers=workers)
 
 
 def test_an_interruption_does_not_wait_for_the_other_files(tmp_path, monkeypatch):
