@@ -111,6 +111,9 @@ REST = (
 """All other options."""
 CHOOSING = (
     Option("labels", "labels per class that classifiers are fitted on; all by default", kind=int, value="N"),
+    Option(
+        "incomparable", "take scores that cannot be compared between these models, too", False, kind=bool, switch=True
+    ),
     Option("by", "title of the score that picks the model; the one with the highest tau by default"),
 )
 """The options of `ssl-geometry choose` alone."""

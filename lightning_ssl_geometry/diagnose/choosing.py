@@ -2,8 +2,9 @@
 
 __all__ = ["Choice", "choose", "refuse_early", "run_settings"]
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,12 +208,8 @@ def choose(
     if len(names) < 2:
         got = f"{len(names)} of {len(outputs)}"
         raise ValueError(f"Expected at least 2 models with finite outputs of `layer` {layer!r}, but got {got}.")
-    view = View(tuple(read_groups({name: [diagnoses[name]] for name in names})))
-    found, left_out = scores(view, incomparable=incomparable)
-    if incomparable and (taken := [title for title in scores(view)[1] if title not in left_out]):
-        remarks.append(f"Taken, although they cannot be compared between these models: {', '.join(taken)}.")
-    if any(run.info.get("method") is None for run in view.runs):
-        remarks.append("How some models were trained is not known. Some scores only compare models of one method.")
+    found, left_out, said = _scores(names, diagnoses, incomparable=incomparable)
+    remarks += said
     label = labels_of(Path(diagnoses[names[0]]))
     if label is None:
         _refuse_labels(labels)
@@ -222,37 +219,58 @@ def choose(
         )
     splits = _splits(label, labels, seed)
     correct = np.stack([_correct(outputs[name].flatten(1).numpy(), label, splits) for name in names])
-    accuracy = dict(zip(names, correct.mean(1).tolist(), strict=True))
     known = _without_seeds(names, settings or {})
-    cluster = _clusters(known)
-    if (count := len(set(cluster.tolist()))) < _FEW:
-        what = "models" if count == len(names) else "settings"
-        remarks.append(f"{count} {what} are too few for a rank correlation: at least {_FEW} are needed.")
-
-    def agreed(groups: Sequence[Group] | None = None) -> dict[str, Agreement]:
-        by_title = {each.title: np.array([each.goodness[name] for name in names]) for each in found}
-        return {
-            title: agreement(values, correct, groups, cluster=cluster, resamples=resamples, seed=seed)
-            for title, values in by_title.items()
-        }
-
-    agreements = agreed() if count >= _FEW else {}
-    within = {
-        knob: agreed(groups)
-        for knob, groups in _groups_by_knob(known).items()
-        if len(set(cluster[np.concatenate([group.models for group in groups])].tolist())) >= _FEW
-    }
+    measured = partial(agreement, correct=correct, cluster=_clusters(known), resamples=resamples, seed=seed)
+    agreements, within, said = _agreements(found, names, known, measured)
     if agreements:
         found.sort(key=lambda each: -np.nan_to_num(agreements[each.title].tau, nan=-2.0))
     return Choice(
         tuple(found),
-        accuracy,
+        dict(zip(names, correct.mean(1).tolist(), strict=True)),
         len(label),
         agreements=agreements,
         within=within,
         left_out=left_out,
-        remarks=tuple(remarks),
+        remarks=(*remarks, *said),
     )
+
+
+def _scores(
+    names: Sequence[str], diagnoses: Mapping[str, str | Path], *, incomparable: bool
+) -> tuple[list[Score], dict[str, str], list[str]]:
+    """Return the scores of models, those that were left out with the reason, and remarks on them."""
+    view, remarks = View(tuple(read_groups({name: [diagnoses[name]] for name in names}))), []
+    found, left_out = scores(view, incomparable=incomparable)
+    if incomparable and (taken := [title for title in scores(view)[1] if title not in left_out]):
+        remarks.append(f"Taken, although they cannot be compared between these models: {', '.join(taken)}.")
+    if any(run.info.get("method") is None for run in view.runs):
+        remarks.append("How some models were trained is not known. Some scores only compare models of one method.")
+    return found, left_out, remarks
+
+
+def _agreements(
+    found: Sequence[Score],
+    names: Sequence[str],
+    known: Sequence[Mapping[str, str]],
+    measured: Callable[..., Agreement],
+) -> tuple[dict[str, Agreement], dict[str, dict[str, Agreement]], list[str]]:
+    """Return the agreements over all models and within each knob, and a remark if there are too few settings."""
+    cluster = _clusters(known)
+    by_title = {each.title: np.array([each.goodness[name] for name in names]) for each in found}
+
+    def enough(models: NDArray[np.int64]) -> bool:
+        return len(set(cluster[models].tolist())) >= _FEW
+
+    within = {
+        knob: {title: measured(values, groups=groups) for title, values in by_title.items()}
+        for knob, groups in _groups_by_knob(known).items()
+        if enough(np.concatenate([group.models for group in groups]))
+    }
+    if enough(np.arange(len(names))):
+        return {title: measured(values) for title, values in by_title.items()}, within, []
+    count = len(set(cluster.tolist()))
+    what = "models" if count == len(names) else "settings"
+    return {}, within, [f"{count} {what} are too few for a rank correlation: at least {_FEW} are needed."]
 
 
 def refuse_early(folder: Path, *, labels: int | None, by: str | None) -> None:

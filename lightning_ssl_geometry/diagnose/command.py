@@ -102,7 +102,13 @@ def _choose(options: Namespace, config: str) -> None:
         _refuse_other_files(output / name, begins)
     named, folders = _compared(options, config, partial(refuse_early, labels=options.labels, by=options.by))
     given = {name: settings for name, what in named.items() if (settings := run_settings(what)) is not None}
-    found = choose(folders, labels=options.labels, settings=given, seed=options.seed_everything)
+    found = choose(
+        folders,
+        labels=options.labels,
+        settings=given,
+        incomparable=options.incomparable,
+        seed=options.seed_everything,
+    )
     if options.by is not None:
         found.best(options.by)  # an error before anything is written
     page = compare(folders, output / "comparison.html", choosing=found.panels())

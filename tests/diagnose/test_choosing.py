@@ -99,7 +99,7 @@ def test_models_of_other_widths_are_not_compared_by_what_depends_on_the_width(tm
     assert rank not in {score.title for score in found.scores}
 
 
-def test_scores_that_cannot_be_compared_are_taken_where_asked(tmp_path):
+def test_scores_that_cannot_be_compared_are_taken_where_asked(tmp_path, capsys):
     models = {"a": network(2), "b": network(2, width=32)}
     folders = diagnosed(tmp_path, models, images(200))
     strict, found = (choose(folders, incomparable=asked, resamples=20) for asked in (False, True))
@@ -108,6 +108,11 @@ def test_scores_that_cannot_be_compared_are_taken_where_asked(tmp_path):
     assert more == {title for title, why in strict.left_out.items() if why.startswith("not comparable")}
     assert all(title in remark and title not in found.left_out for title in more)
     assert not any("Taken" in each for each in strict.remarks)
+    words = [f"{name}={folder}" for name, folder in folders.items()]
+    for asked in ([], ["--incomparable"]):
+        command.run_choose([*words, "--output", str(tmp_path / "chosen"), *asked])
+        said = " ".join(capsys.readouterr().out.split())
+        assert ("Taken, although they cannot be compared between these models" in said) is bool(asked)
 
 
 def test_seeds_of_one_setting_count_once(digits):
