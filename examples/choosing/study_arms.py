@@ -15,40 +15,51 @@ _TEMPERATURE = "--model.init_args.loss.init_args.temperature="
 
 
 class Arm(NamedTuple):
-    """What an arm adds to the command line, and its YAML files after laptop.yaml."""
+    """A way to train.
 
+    Attributes:
+        knob: What differs from the arm "base".
+        words: What the arm adds to the command line.
+        configs: Its YAML files after laptop.yaml.
+        alike: Whether method, temperature and width of z are those of "base", so that scores of z and of the loss can
+            be compared.
+    """
+
+    knob: str = ""
     words: Sequence[str] = ()
     configs: Sequence[Path] = ()
+    alike: bool = False
 
 
-def _arms(name: str, word: str, values: Sequence[str]) -> dict[str, Arm]:
-    return {f"{name} {value}": Arm([f"{word}{value}"]) for value in values}
+def _arms(knob: str, word: str, *values: str, name: str = "", alike: bool = True) -> dict[str, Arm]:
+    return {f"{name or knob} {value}": Arm(knob, [f"{word}{value}"], alike=alike) for value in values}
+
+
+def _method(*configs: Path) -> Arm:
+    return Arm("method", configs=configs)
 
 
 ARMS: dict[str, Arm] = {
-    "base": Arm(),
-    **_arms("strength", "--data.init_args.views.init_args.strength=", ["small", "large"]),
-    **_arms("temperature", _TEMPERATURE, ["0.05", "0.2", "2", "100"]),
-    "no projector": Arm([f"{_PROJECTOR}=torch.nn.Identity"]),
-    "linear projector": Arm([f"{_PROJECTOR}={_LINEAR}"]),
-    **_arms("projector depth", f"{_PROJECTOR}.init_args.depth=", ["3"]),
-    **_arms("projector hidden", f"{_PROJECTOR}.init_args.hidden_dim=", ["32"]),
-    **_arms("projector out", f"{_PROJECTOR}.init_args.out_dim=", ["8", "256"]),
-    **_arms("weight decay", f"{_OPTIMIZER}weight_decay=", ["0", "0.1", "1"]),
-    **_arms("batch", "--data.init_args.batch_size=", ["32", "128", "640"]),
-    **_arms("epochs", "--trainer.max_epochs=", ["10", "20", "150"]),
-    "VICReg": Arm(configs=[_SIMCLR / "vicreg.yaml"]),
-    "BYOL": Arm(configs=[_SIMCLR / "byol.yaml"]),
-    "BYOL without predictor": Arm(configs=[HERE / "no_predictor.yaml"]),
-    "DirectCLR": Arm(configs=[HERE / "direct_clr.yaml"]),
-    "unnormalised": Arm(configs=[HERE / "adaptive.yaml"]),
+    "base": Arm(alike=True),
+    **_arms("strength", "--data.init_args.views.init_args.strength=", "small", "large"),
+    **_arms("temperature", _TEMPERATURE, "0.05", "0.2", "2", "100", alike=False),
+    "no projector": Arm("projector", [f"{_PROJECTOR}=torch.nn.Identity"]),
+    "linear projector": Arm("projector", [f"{_PROJECTOR}={_LINEAR}"]),
+    **_arms("projector", f"{_PROJECTOR}.init_args.depth=", "3", name="projector depth"),
+    **_arms("projector", f"{_PROJECTOR}.init_args.hidden_dim=", "32", name="projector hidden"),
+    **_arms("projector", f"{_PROJECTOR}.init_args.out_dim=", "8", "256", name="projector out", alike=False),
+    **_arms("weight", f"{_OPTIMIZER}weight_decay=", "0", "0.1", "1", name="weight decay"),
+    **_arms("batch", "--data.init_args.batch_size=", "32", "128", "640"),
+    **_arms("epochs", "--trainer.max_epochs=", "10", "20", "150"),
+    "VICReg": _method(_SIMCLR / "vicreg.yaml"),
+    "BYOL": _method(_SIMCLR / "byol.yaml"),
+    "BYOL without predictor": _method(HERE / "no_predictor.yaml"),
+    "DirectCLR": _method(HERE / "direct_clr.yaml"),
+    "unnormalised": _method(HERE / "adaptive.yaml"),
 }
-# The arms of one method, temperature and width of z: scores of z and of the loss can be compared between them.
-ALIKE = [arm for arm in ARMS if arm.split()[0] in ("base", "strength", "weight", "batch", "epochs")]
-ALIKE += ["projector depth 3", "projector hidden 32"]
+ALIKE = [name for name, arm in ARMS.items() if arm.alike]
 # What one setting changes -> the arms that differ in it.
 KNOBS = {
-    knob: ["base", *(arm for arm in ARMS if knob in arm.split()[:2])]
-    for knob in ("strength", "temperature", "projector", "weight", "batch", "epochs")
+    knob: ["base", *(name for name, arm in ARMS.items() if arm.knob == knob)]
+    for knob in dict.fromkeys(arm.knob for arm in ARMS.values() if arm.knob)
 }
-KNOBS["method"] = ["base", *(arm for arm, of in ARMS.items() if of.configs)]
