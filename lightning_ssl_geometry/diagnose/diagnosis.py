@@ -102,11 +102,7 @@ def diagnose(
             the model or a diagnostic raises a ValueError.
         FileNotFoundError: If `data` is a folder that does not exist.
     """
-    if name and (Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).name):
-        raise ValueError(f"Expected `name` to be the name of a folder in {output}, but got {name!r}.")
-    for folder in (Path(output), *Path(output).parents):
-        if folder.is_file():
-            raise ValueError(f"Expected `output` to be a folder, but {folder} is a file.")
+    _refuse_no_folder(Path(output), name)
     own = model if isinstance(model, DiagnosedModel) else None
     reading = Reading(
         views=views,
@@ -130,9 +126,7 @@ def diagnose(
                 raise ValueError("Expected images with labels for `linear_evaluation`, but they have none.")
             _images(given, beside="linear_evaluation").unaugmented_dataloader("train")
         if callbacks is None:
-            projector, images = getattr(module, "projector", None), not isinstance(given, Samples) or given.has_images
-            monitor = diagnosis_monitor(projector, labels, images)
-            callbacks = [monitor, *_layers(projector, linear_evaluation)]
+            callbacks = _default_callbacks(module, given, labels, linear_evaluation=linear_evaluation)
         logger = CSVLogger(output, name or type(model).__name__)
         method = type(module).__name__ if isinstance(module, SSLModule) else None
         record = _about(given) | {"method": method} | dict(about or {}) | ({"model": name} if name else {})
@@ -156,6 +150,14 @@ def diagnose(
     return read_run(logger.log_dir)
 
 
+def _refuse_no_folder(output: Path, name: str | None) -> None:
+    if name and (Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).name):
+        raise ValueError(f"Expected `name` to be the name of a folder in {output}, but got {name!r}.")
+    for folder in (output, *output.parents):
+        if folder.is_file():
+            raise ValueError(f"Expected `output` to be a folder, but {folder} is a file.")
+
+
 def _observable(model: nn.Module, data: LightningDataModule) -> L.LightningModule:
     if isinstance(model, DiagnosedModel):
         return model.of_our_batches() if isinstance(data, Samples) else model
@@ -172,8 +174,11 @@ def _fewer_warnings(data: LightningDataModule) -> Iterator[None]:
         yield
 
 
-def _layers(projector: nn.Module | None, linear_evaluation: bool) -> list[L.Callback]:
-    found: list[L.Callback] = [LayerGeometry(stage="test")]
+def _default_callbacks(
+    module: L.LightningModule, data: LightningDataModule, labels: bool, *, linear_evaluation: bool
+) -> list[L.Callback]:
+    projector, images = getattr(module, "projector", None), not isinstance(data, Samples) or data.has_images
+    found: list[L.Callback] = [diagnosis_monitor(projector, labels, images), LayerGeometry(stage="test")]
     if linear_evaluation:
         layers = [] if projector is None else [*_cuts(projector), "projector"]
         found.append(LinearEvaluation([None], features=["pixels", "trained"], layers=layers, at="test"))
