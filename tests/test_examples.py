@@ -109,6 +109,13 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     assert len(regions) == 3 * 3 * 3
     one = regions[regions["hidden"] == 1]
     assert (one[["first", "last"]] <= one["samples"].clip(upper=2 ** one["width"]).to_numpy()[:, None]).all(axis=None)
+    counted = (tmp_path / "regions" / "results.csv").read_text()
+    (tmp_path / "regions" / "large_seed0.csv").unlink()
+    kept = [tmp_path / "regions" / f"{name}_seed0.csv" for name in ("small", "moderate")]
+    times = [path.stat().st_mtime_ns for path in kept]
+    make(script("geometry_of_contrastive_learning"), *same, "--grid", "regions")
+    assert (tmp_path / "regions" / "results.csv").read_text() == counted
+    assert [path.stat().st_mtime_ns for path in kept] == times
     before = (output / "results.csv").read_text()
     metrics = output / "small" / "seed0" / "version_0" / "metrics.csv"
     kept = metrics.read_text()

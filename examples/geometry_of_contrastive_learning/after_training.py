@@ -4,19 +4,24 @@
 of the run, those of the moderate policy, clean images) and on the number of samples among which it is sought. `alone`
 trains a new projector behind each encoder, once with each policy; only the policy differs then, and h stands still.
 `regions` trains small MLPs there with the encoder's own policy, and counts the regions of their partitions (Eq. 11): so
-small that many samples share a region.
+small that many samples share a region. Each encoder's rows are written to a file of their own, so that an interrupted
+command can be started again, and `--jobs` encoders are measured at a time.
 """
 
 import argparse
 import json
+import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import yaml
-from recipe import each, markdown, over_seeds, write
+from recipe import each, markdown, over_seeds, read, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.cli import lightning_cli
@@ -46,7 +51,7 @@ class Network(NamedTuple):
     flips: bool  # not digits
 
 
-class Pool(NamedTuple):
+class Pools(NamedTuple):
     """The hardest negative of samples of one run, with one kind of views and one number of samples."""
 
     strength: str
@@ -129,10 +134,49 @@ def represented(net: Network, image: Tensor, index: Tensor, strength: str, *, ep
     return torch.cat(parts, 1)
 
 
+def of_each(
+    options: argparse.Namespace,
+    runs: Mapping[str, Mapping[int, Path]],
+    kind: type[Any],
+    measure: Callable[[argparse.Namespace, Path, str, int], Iterable[Any]],
+) -> list[Any]:
+    """Measure every encoder. The rows are of this kind, and are also written to OUTPUT/<kind>/results.csv.
+
+    Files of an earlier command are taken, unless the encoder was trained again since.
+    """
+    folder = options.output / kind.__name__.lower()
+    files = {(strength, seed): folder / f"{strength}_seed{seed}.csv" for strength, seed, _ in each(runs)}
+    missing = [
+        partial(_measure, options, path, strength, seed, measure=measure, file=files[strength, seed])
+        for strength, seed, path in each(runs)
+        if not _is_newer(files[strength, seed], path / "checkpoints" / "last.ckpt")
+    ]
+    if options.jobs == 1:
+        for one in missing:
+            print(one())
+    else:
+        threads = max(1, (os.cpu_count() or 1) // options.jobs)
+        with ProcessPoolExecutor(options.jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as processes:
+            for made in [processes.submit(one) for one in missing]:
+                print(made.result(), flush=True)
+    rows = [row for file in files.values() for row in read(file, kind)]
+    print(write(rows, folder / "results.csv"))
+    return rows
+
+
+def _measure(
+    options: argparse.Namespace, path: Path, strength: str, seed: int, *, measure: Callable[..., Any], file: Path
+) -> Path:
+    return write(list(measure(options, path, strength, seed)), file)
+
+
+def _is_newer(file: Path, than: Path) -> bool:
+    return file.exists() and file.stat().st_mtime >= than.stat().st_mtime
+
+
 def pools(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
     """Figs. 5 and 6 with other views and pools."""
-    rows = [row for strength, seed, path in each(runs) for row in of_pools(options, path, strength, seed)]
-    print(write(rows, options.output / "pools" / "results.csv"))
+    rows = of_each(options, runs, Pools, of_pools)
     for name, digits in (("distance", ".3f"), ("agreement", ".3f")):
         lines = []
         for kind in dict.fromkeys(row.views for row in rows):
@@ -147,7 +191,7 @@ def pools(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None
         print(f"\n{name}\n\n{markdown(['views, pool', *dict.fromkeys(row.strength for row in rows)], lines)}")
 
 
-def of_pools(options: argparse.Namespace, path: Path, strength: str, seed: int) -> Iterator[Pool]:
+def of_pools(options: argparse.Namespace, path: Path, strength: str, seed: int) -> Iterator[Pools]:
     net = network(options, path, strength, seed=seed)
     found = images(net.data, "val", SAMPLES[options.size])
     for name, kind in (("own", strength), ("moderate", "moderate"), ("clean", "clean")):
@@ -158,7 +202,7 @@ def of_pools(options: argparse.Namespace, path: Path, strength: str, seed: int) 
             # Parts of the samples, so that small pools are not measured on few samples.
             parts = torch.randperm(len(found["index"]), generator=torch.Generator().manual_seed(seed)).split(pool)
             values = [of_pool(h[:, part], z[:, part], found["label"][part]) for part in parts if len(part) == pool]
-            yield Pool(strength, seed, name, pool, *torch.tensor(values).mean(0).tolist())
+            yield Pools(strength, seed, name, pool, *torch.tensor(values).mean(0).tolist())
 
 
 def of_pool(h: Tensor, z: Tensor, label: Tensor) -> tuple[float, float, float, float]:
@@ -172,8 +216,7 @@ def of_pool(h: Tensor, z: Tensor, label: Tensor) -> tuple[float, float, float, f
 
 def alone(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
     """Prop. 4.1 with encoders that stand still."""
-    rows = [row for strength, seed, path in each(runs) for row in of_alone(options, path, strength, seed)]
-    print(write(rows, options.output / "alone" / "results.csv"))
+    rows = of_each(options, runs, Alone, of_alone)
     lines = []
     for encoder in dict.fromkeys(row.encoder for row in rows):
         for trained in ("untrained", *STRENGTHS):
@@ -206,8 +249,7 @@ def of_alone(options: argparse.Namespace, path: Path, encoder: str, seed: int) -
 
 def regions(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
     """Eq. 11 for MLPs that are so small that many samples share a region."""
-    rows = [row for strength, seed, path in each(runs) for row in of_regions(options, path, strength, seed)]
-    print(write(rows, options.output / "regions" / "results.csv"))
+    rows = of_each(options, runs, Regions, of_regions)
     encoders, lines = dict.fromkeys(row.encoder for row in rows), []
     for hidden in HIDDEN:
         for width in WIDTHS:
