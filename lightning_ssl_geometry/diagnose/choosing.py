@@ -221,7 +221,7 @@ def choose(
     correct = np.stack([_correct(outputs[name].flatten(1).numpy(), label, splits) for name in names])
     known = _without_seeds(names, settings or {})
     measured = partial(agreement, correct=correct, cluster=_clusters(known), resamples=resamples, seed=seed)
-    agreements, within, said = _agreements(found, names, known, measured)
+    agreements, within, said = _agreements(found, names, known, measured=measured)
     if agreements:
         found.sort(key=lambda each: -np.nan_to_num(agreements[each.title].tau, nan=-2.0))
     return Choice(
@@ -252,6 +252,7 @@ def _agreements(
     found: Sequence[Score],
     names: Sequence[str],
     known: Sequence[Mapping[str, str]],
+    *,
     measured: Callable[..., Agreement],
 ) -> tuple[dict[str, Agreement], dict[str, dict[str, Agreement]], list[str]]:
     """Return the agreements over all models and within each knob, and a remark if there are too few settings."""
