@@ -78,7 +78,7 @@ def peers(folder: Path) -> dict[str, DataLoader]:
     return found | {"lightly": DataLoader(LightlyDataset(str(folder / "train"), transform=ToTensor()), **loading)}
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     for name, default, least in (("images", 4096, 2 * BATCH), ("side", 64, 8), ("rounds", 3, 1)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"at least {least}")
@@ -87,6 +87,11 @@ def main() -> None:
     for name, least in (("images", 2 * BATCH), ("side", 8), ("rounds", 1)):
         if getattr(asked, name) < least:
             parser.error(f"argument --{name}: Expected a number >= {least}, but got {getattr(asked, name)}.")
+    return asked
+
+
+def main() -> None:
+    asked = arguments()
     print(machine("torchvision", "lightly", "pillow"))
     with tempfile.TemporaryDirectory(dir=asked.folder) as made:
         folder = Path(made)

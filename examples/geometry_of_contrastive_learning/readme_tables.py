@@ -10,7 +10,7 @@ import argparse
 import csv
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -20,10 +20,8 @@ from after_training import HIDDEN, POOLS, STRENGTHS, WIDTHS  # noqa: E402
 from recipe import over_seeds, replace_tables  # noqa: E402
 from reproduce import ACTIONS, ONE_BY_ONE, Singular, ranks  # noqa: E402
 
-Values = Mapping[str, Sequence[float]]  # of the seeds, by column
 EPOCHS = (0, 2, 10, 20, 30, 40)  # of the table of the longer runs
 SHARES = (("", ""), ("_random", "null: a random W with its own dh"), ("_between_samples", "null: between samples"))
-NULLS = (*SHARES[1:], ("_floor", "least of any subspace of that dimension"))
 PROJECTORS = ("linear", *(f"MLP {hidden} x {width}" for width in (64, 256) for hidden in (1, 3)))
 
 
@@ -47,10 +45,14 @@ def values(grid: str, group: str, name: str, column: str = "last") -> list[float
     return [float(row[column]) for row in rows(grid, group=group, name=name)]
 
 
+def mean(found: Sequence[float], digits: str) -> str:
+    return over_seeds(found, digits).partition(" ±")[0]
+
+
 def changes(grid: str, group: str, name: str, digits: str, of: Callable[[float], float] = lambda value: value) -> str:
     """Mean before training -> mean and deviation after it, of a function of the scalar."""
     first, last = ([of(value) for value in values(grid, group, name, column)] for column in ("first", "last"))
-    return f"{over_seeds(first, digits).partition(' ±')[0]} -> {over_seeds(last, digits)}"
+    return f"{mean(first, digits)} -> {over_seeds(last, digits)}"
 
 
 def by_strength(cell: Callable[[str], str]) -> list[str]:
@@ -64,8 +66,7 @@ def at_the_end(name: str, digits: str = ".3f") -> list[str]:
 
 def mean_at_the_end(*names: str, digits: str = ".3f") -> list[str]:
     def cell(strength: str) -> str:
-        means = (over_seeds(values("strengths", strength, f"probe/{name}"), digits) for name in names)
-        return "; ".join(mean.partition(" ±")[0] for mean in means)
+        return "; ".join(mean(values("strengths", strength, f"probe/{name}"), digits) for name in names)
 
     return by_strength(cell)
 
@@ -131,7 +132,7 @@ def augmentations_and_null_spaces() -> list[list[str]]:
         ],
         ["**Eq. 10, Fig. 7**: share of dh outside all of W, start -> end", *over_time(full)],
         *([said, *at_the_end(full + null)] for null, said in SHARES[1:]),
-        [NULLS[-1][1], *mean_at_the_end(f"{full}_floor")],
+        ["least of any subspace of that dimension", *mean_at_the_end(f"{full}_floor")],
         [f"share of dh outside the {whose}", *at_the_end(leading)],
         *([said, *at_the_end(leading + null)] for null, said in SHARES[1:]),
         ["**Eq. 8 and 9**: cosine of W W^T h1 and dh, start -> end", *over_time("alignment_cosine")],
@@ -150,7 +151,7 @@ def generators(prefix: str) -> Iterator[list[str]]:
 
 def untrained(name: str) -> str:
     found = [value for strength in STRENGTHS for value in values("strengths", strength, f"probe/{name}", "first")]
-    return over_seeds(found, ".2f").partition(" ±")[0]
+    return mean(found, ".2f")
 
 
 def generators_fit() -> Iterator[list[str]]:
@@ -185,7 +186,7 @@ def one_by_one() -> Iterator[list[str]]:
             over_seeds([100 * value for value in of(group, "accuracy/trained")], ".1f"),
             changes("augmentations", group, "probe/augmentation_rank", ".1f"),
             over_seeds(of(group, "probe/effective_rank_h"), ".1f"),
-            ", ".join(over_seeds(found, ".2f").partition(" ±")[0] for found in distances),
+            ", ".join(mean(found, ".2f") for found in distances),
             over_seeds([100 * value for value in of(group, "probe/label_agreement_fine")], ".1f"),
         ]
 

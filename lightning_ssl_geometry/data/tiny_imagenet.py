@@ -18,9 +18,9 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import integer
-from lightning_ssl_geometry.data.base import ImageSettings, Source
+from lightning_ssl_geometry.data.base import Source
 from lightning_ssl_geometry.data.image_cache import Listing, content_key, mapped_images, read_rgb
-from lightning_ssl_geometry.data.torchvision_files import TorchvisionDataModule
+from lightning_ssl_geometry.data.torchvision_files import LATE, TorchvisionDataModule, TorchvisionSettings
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.settings import passed_on
 
@@ -41,11 +41,9 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     Args:
         root: The folder that contains the folder of the data set, as in torchvision.
         batch_size: Samples per process.
-        download: Whether to download the files if they are missing.
         workers: Number of processes that decode the images. 0: threads of the process of the run, one for each CPU
             core.
-        **settings: `views`, `val_fraction`, `subset`, `channels`, `seed`, `drop_last` and `image_size` of
-            :class:`ImageDataModule`.
+        **settings: `download` and all further arguments of :class:`TorchvisionDataModule`.
 
     Raises:
         ValueError: If a setting is out of range, if the archive has a wrong checksum or a file outside its folder, or
@@ -57,20 +55,17 @@ class TinyImageNetDataModule(TorchvisionDataModule):
     url = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
     md5 = "90528d7ca1a48142e341f4ef8d21d0de"
 
-    @by_position(
-        *("views", "val_fraction", "subset", "channels", "seed", "drop_last", "download", "image_size"),
-    )
+    @by_position(*LATE)
     @passed_on
     def __init__(
         self,
         root: str = "data",
         batch_size: int = 256,
         *,
-        download: bool = False,
         workers: int = 0,
-        **settings: Unpack[ImageSettings],
+        **settings: Unpack[TorchvisionSettings],
     ) -> None:
-        super().__init__(root, batch_size, download=download, **settings)
+        super().__init__(root, batch_size, **settings)
         integer(0, workers=workers)
         self.workers = workers
 

@@ -1,6 +1,6 @@
 """TorchvisionDataModule, the base class of data sets with published files."""
 
-__all__ = ["TorchvisionDataModule"]
+__all__ = ["LATE", "TorchvisionDataModule", "TorchvisionSettings"]
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -11,6 +11,15 @@ from typing import Unpack
 from lightning_ssl_geometry.data.base import ImageDataModule, ImageSettings
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.settings import passed_on
+
+LATE = ("views", "val_fraction", "subset", "channels", "seed", "drop_last", "download", "image_size")
+"""Arguments that were accepted by position."""
+
+
+class TorchvisionSettings(ImageSettings, total=False):
+    """All arguments of :class:`TorchvisionDataModule` except `root` and `batch_size`."""
+
+    download: bool
 
 
 class TorchvisionDataModule(ImageDataModule):
@@ -28,9 +37,7 @@ class TorchvisionDataModule(ImageDataModule):
         FileNotFoundError: If a file is missing.
     """
 
-    @by_position(
-        *("views", "val_fraction", "subset", "channels", "seed", "drop_last", "download", "image_size"),
-    )
+    @by_position(*LATE)
     @passed_on
     def __init__(
         self,

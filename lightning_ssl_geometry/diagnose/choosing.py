@@ -2,7 +2,7 @@
 
 __all__ = ["Choice", "choose", "refuse_early", "run_settings"]
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -220,8 +220,7 @@ def choose(
     splits = _splits(label, labels, seed)
     correct = np.stack([_correct(outputs[name].flatten(1).numpy(), label, splits) for name in names])
     known = _without_seeds(names, settings or {})
-    measured = partial(agreement, correct=correct, cluster=_clusters(known), resamples=resamples, seed=seed)
-    agreements, within, said = _agreements(found, names, known, measured=measured)
+    agreements, within, said = _agreements(found, known, correct, resamples=resamples, seed=seed)
     if agreements:
         found.sort(key=lambda each: -np.nan_to_num(agreements[each.title].tau, nan=-2.0))
     return Choice(
@@ -250,27 +249,33 @@ def _scores(
 
 def _agreements(
     found: Sequence[Score],
-    names: Sequence[str],
-    known: Sequence[Mapping[str, str]],
+    known: Mapping[str, Mapping[str, str]],
+    correct: NDArray[np.float64],
     *,
-    measured: Callable[..., Agreement],
+    resamples: int,
+    seed: int,
 ) -> tuple[dict[str, Agreement], dict[str, dict[str, Agreement]], list[str]]:
-    """Return the agreements over all models and within each knob, and a remark if there are too few settings."""
-    cluster = _clusters(known)
-    by_title = {each.title: np.array([each.goodness[name] for name in names]) for each in found}
+    """Return the agreements over all models and within each knob, and a remark if there are too few settings.
+
+    `known` has the settings of each model, and `correct` (models, samples) how often each sample was classified
+    correctly.
+    """
+    cluster = _clusters(list(known.values()))
+    by_title = {each.title: np.array([each.goodness[name] for name in known]) for each in found}
+    measured = partial(agreement, correct=correct, cluster=cluster, resamples=resamples, seed=seed)
 
     def enough(models: NDArray[np.int64]) -> bool:
         return len(set(cluster[models].tolist())) >= _FEW
 
     within = {
         knob: {title: measured(values, groups=groups) for title, values in by_title.items()}
-        for knob, groups in _groups_by_knob(known).items()
+        for knob, groups in _groups_by_knob(list(known.values())).items()
         if enough(np.concatenate([group.models for group in groups]))
     }
-    if enough(np.arange(len(names))):
+    if enough(np.arange(len(known))):
         return {title: measured(values) for title, values in by_title.items()}, within, []
     count = len(set(cluster.tolist()))
-    what = "models" if count == len(names) else "settings"
+    what = "models" if count == len(known) else "settings"
     return {}, within, [f"{count} {what} are too few for a rank correlation: at least {_FEW} are needed."]
 
 
@@ -386,8 +391,10 @@ def _correct(
     return right / np.maximum(scored, 1)
 
 
-def _without_seeds(names: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    return [{key: repr(value) for key, value in settings.get(name, {}).items() if not _is_seed(key)} for name in names]
+def _without_seeds(names: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    return {
+        name: {key: repr(value) for key, value in settings.get(name, {}).items() if not _is_seed(key)} for name in names
+    }
 
 
 def _clusters(known: Sequence[Mapping[str, str]]) -> NDArray[np.int64]:
