@@ -11,9 +11,11 @@ command can be started again, and `--jobs` encoders are measured at a time.
 import argparse
 import json
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -157,8 +159,14 @@ def of_each(
     else:
         threads = max(1, (os.cpu_count() or 1) // options.jobs)
         with ProcessPoolExecutor(options.jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as processes:
-            for made in [processes.submit(one) for one in missing]:
-                print(made.result(), flush=True)
+            try:
+                for made in [processes.submit(one) for one in missing]:
+                    print(made.result(), flush=True)
+            except BrokenProcessPool:
+                sys.exit("A process that measured was ended. The same command goes on with the encoders that are left.")
+            except KeyboardInterrupt:
+                processes.shutdown(wait=False, cancel_futures=True)
+                raise
     rows = [row for file in files.values() for row in read(file, kind)]
     print(write(rows, folder / "results.csv"))
     return rows
