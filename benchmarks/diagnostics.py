@@ -12,12 +12,14 @@ import argparse
 import inspect
 import statistics
 import time
+from contextlib import nullcontext
 
 import torch
 from machine import machine
 from torch import nn
 
 from lightning_ssl_geometry import diagnostics as D
+from lightning_ssl_geometry.diagnostics.shared_work import shared_work
 from lightning_ssl_geometry.nn import MLPProjector
 
 N, DIM, OUT, BATCHES = 4096, 512, 128, 16
@@ -41,6 +43,7 @@ NONLINEAR = {
     "LocalUnexplainedVariance": D.LocalUnexplainedVariance(contrast_size=N),
 }
 OPTIONAL = {"LieGenerator, exponential, 32 dimensions": D.LieGenerator(order="exponential", dimensions=32)}
+SHARING = ("EffectiveRank", "LogSpectrum", "HardestNegativeDistance", "LabelAgreement", "UnexplainedVariance")
 FORWARD = {"LieGenerator": 2 * 1024, "RotationRank": 5 * 4 * 200}
 
 
@@ -58,17 +61,47 @@ def probe_set(projector):
     return rows, {"projector": projector, "encoder": encoder}
 
 
-def readout(metric, rows, modules):
-    """Seconds to observe the set and to compute."""
+def observe(metric, rows, modules):
     wanted = inspect.signature(metric.update).parameters
-    began = time.perf_counter()
     for chosen in torch.arange(N).chunk(BATCHES):
         given = {name: row[:, chosen] if name in ("h", "z") else row[chosen] for name, row in rows.items()} | modules
         metric.update(**{name: given[name] for name in wanted if name in given})
+
+
+def readout(metric, rows, modules):
+    """Seconds to observe the set and to compute."""
+    began = time.perf_counter()
+    observe(metric, rows, modules)
     metric.compute()
     seconds = time.perf_counter() - began
     metric.reset()
     return seconds
+
+
+def computing(metrics, rows, modules, shares):
+    """Seconds to compute all metrics, with or without sharing work, as a readout of the monitor does."""
+    for metric in metrics.values():
+        observe(metric, rows, modules)
+    began = time.process_time()
+    with shared_work() if shares else nullcontext():
+        for metric in metrics.values():
+            metric.compute()
+    seconds = time.process_time() - began
+    for metric in metrics.values():
+        metric.reset()
+    return seconds
+
+
+def print_shared(rounds, rows, modules):
+    sharing = {name: metric for name, metric in LINEAR.items() if name in SHARING}
+    sharing |= {"ProjectorGain": D.ProjectorGain(contrast_size=N), "Alignment": D.ProjectionAlignment(contrast_size=N)}
+    found = [[computing(sharing, rows, modules, shares) for shares in (False, True)] for _ in range(rounds)]
+    alone, shared = (statistics.median(seconds) for seconds in zip(*found, strict=True))
+    ratio = statistics.median(shared / alone for alone, shared in found)
+    print(
+        f"computing {len(sharing)} diagnostics: {alone:.2f} s of a processor one by one, {shared:.2f} s in one readout"
+    )
+    print(f"median ratio: {ratio:.2f}\n")
 
 
 def main():
@@ -87,6 +120,7 @@ def main():
             for name, metric in metrics.items():
                 found[name].append(readout(metric, rows, modules))
     print("| diagnostic | seconds, median (range) | forward passes of an image |\n| --- | ---: | ---: |")
+    print_shared(options.rounds, *linear)
     for name, seconds in found.items():
         spread = f"{statistics.median(seconds):.2f} ({min(seconds):.2f}-{max(seconds):.2f})"
         print(f"| {name} | {spread} | {FORWARD.get(name.split(',')[0], '')} |")

@@ -28,6 +28,7 @@ from lightning_ssl_geometry.checks import seed as checked_seed
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic, Standing
 from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
+from lightning_ssl_geometry.diagnostics.shared_work import once
 from lightning_ssl_geometry.diagnostics.undefined import undefined
 from lightning_ssl_geometry.functional.few_rows import few_rows_eigenvalues
 from lightning_ssl_geometry.functional.rounding import moments_floor, rounding_eps
@@ -114,7 +115,7 @@ class Moments(Diagnostic):
         if 4 * rows <= len(moments):
             eigenvalues = few_rows_eigenvalues(moments, rows, noise=noise)
         else:
-            eigenvalues = torch.linalg.eigvalsh(moments).flip(0)
+            eigenvalues = once(torch.linalg.eigvalsh, moments).flip(0)
         return eigenvalues.where(eigenvalues > noise, 0).sqrt()
 
 

@@ -14,6 +14,7 @@ from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, by_sample, label_second
+from lightning_ssl_geometry.diagnostics.shared_work import once
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
 from lightning_ssl_geometry.functional.neighbors import chance_agreement, label_agreement, normalized_distance
@@ -112,7 +113,7 @@ class HardestNegativeDistance(SampledRows):
         pair = normalized_distance(h[:, 0], h[:, 1]).mean()
         if not has_neighbors(self, z) or pair.isnan():
             return {"distance": pair * torch.nan, "pair": pair, "histogram": pair.new_full((self.bins,), torch.nan)}
-        index, view, _ = hardest_negative(z[:, 0], z[:, 1])
+        index, view, _ = once(hardest_negative, z[:, 0], z[:, 1])
         distance = normalized_distance(h[:, 0], h[index, view])
         bin_of = (distance / 2 * self.bins).long().clamp(max=self.bins - 1)  # the last bin includes 2
         histogram = bin_of.bincount(minlength=self.bins) / len(distance)
@@ -177,7 +178,7 @@ class LabelAgreement(SampledRows):
         rows = self.rows()
         z = directions(self, rows.pop("z"))
         known = 1.0 if has_neighbors(self, z) else torch.nan
-        index = hardest_negative(z[:, 0], z[:, 1])[0]
+        index = once(hardest_negative, z[:, 0], z[:, 1])[0]
         found: dict[str, Tensor] = {}
         for name, label in zip(("fine", "coarse"), rows.values(), strict=False):
             found[name] = known * label_agreement(label, index)

@@ -25,6 +25,7 @@ from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import Moments, SampledRows, Standing, by_sample
 from lightning_ssl_geometry.diagnostics.neighbors import has_neighbors
+from lightning_ssl_geometry.diagnostics.shared_work import once
 from lightning_ssl_geometry.diagnostics.spectrum import rank_or_nan
 from lightning_ssl_geometry.diagnostics.undefined import directions, undefined
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
@@ -376,7 +377,7 @@ def displacements(metric: Metric, h: Tensor, z: Tensor, *, view: int = 1) -> Ten
     h, z = in_float64(h), directions(metric, z)
     if not has_neighbors(metric, z):
         return torch.full_like(h[:, 1], torch.nan)
-    index, of, _ = hardest_negative(z[:, 0], z[:, 1])
+    index, of, _ = once(hardest_negative, z[:, 0], z[:, 1])
     delta = h[:, view] - h[index, of]
     if not delta.isfinite().all() or not delta.any():
         return undefined(metric, "all displacements in `h` are 0, or one is not finite", like=delta)

@@ -11,6 +11,7 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.diagnostics.diagnostic import vectors
+from lightning_ssl_geometry.diagnostics.shared_work import shared_work
 from lightning_ssl_geometry.diagnostics.undefined import why_undefined
 from lightning_ssl_geometry.measuring.failures import Failures
 from lightning_ssl_geometry.observe.feed import by_key
@@ -54,6 +55,7 @@ class Readout:
         """Whether a diagnostic has had results."""
         return (stage, name) in self._keys
 
+    @shared_work()
     def __call__(
         self, metrics: Mapping[str, Metric], stage: str, moment: Moment, *, seen: Seen, device: torch.device
     ) -> tuple[dict[str, dict[str, Tensor]], Seen, int]:

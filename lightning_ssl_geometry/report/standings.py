@@ -25,7 +25,7 @@ from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
 
 _NONE = "\N{EN DASH}"
 _LENGTHS = "The groups were trained for different lengths of time."
-_OF_ONE = "Numbers that only one group has stand in the table of all values below."
+_OF_FEW = "Numbers of one group alone, or of fewer than half of the groups, are in the table of all values below."
 _LEVEL, _ROUNDING = 0.95, 1e-9
 _HOW = {
     True: "Each run is compared with the run of the same seed (Student's t over these pairs).",
@@ -93,7 +93,7 @@ class _Column:
 def standings_table(view: View) -> Table | None:
     """Return the headline numbers of all groups, one row for each group. None if there are none."""
     every = _columns(view)
-    columns = _shared(every)
+    columns = _shared(every, len(view.groups))
     if not columns:
         return None
     trained = lengths(view.groups)
@@ -112,7 +112,7 @@ def standings_table(view: View) -> Table | None:
     limited = any(cap.by_rows for column in columns for cap in column.caps.values())
     said += ["*: the number of samples limits the value, not the network."] if limited else []
     said += [_LENGTHS] if trained.differ else []
-    said += [_OF_ONE] if len(columns) < len(every) else []
+    said += [_OF_FEW] if len(columns) < len(every) else []
     header = ["", *(["Runs"] if before[0] else []), *(column.heading for column in columns)]
     colors = [group.color for group in view.groups]
     remark = " ".join(filter(None, said))
@@ -148,7 +148,7 @@ def standings_numbers(view: View) -> tuple[list[str], list[list[str | float | No
 
 def differences_table(view: View) -> Table | None:
     """Return how the groups differ from the first one, with intervals. None if no two groups have several runs."""
-    (first, *others), columns = view.groups, _shared(_columns(view))
+    (first, *others), columns = view.groups, _shared(_columns(view), len(view.groups))
     found = [[_difference(column, group, first) for column in columns] for group in others]
     known = [each for row in found for each in row if each is not None]
     if not known:
@@ -235,9 +235,9 @@ def _columns(view: View) -> list[_Column]:
     return [column for column in [*_evaluations(view), *found] if column is not None and any(column.values.values())]
 
 
-def _shared(columns: Sequence[_Column]) -> Sequence[_Column]:
-    """Return the columns that several groups have. If there are none, return all columns."""
-    return [column for column in columns if len(column.values) > 1] or columns
+def _shared(columns: Sequence[_Column], count: int) -> Sequence[_Column]:
+    """Return the columns that several of `count` groups have, and at least half. If there are none, return all."""
+    return [column for column in columns if len(column.values) >= max(2, count / 2)] or columns
 
 
 def _is_headline(view: View, member: Member) -> bool:

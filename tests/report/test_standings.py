@@ -17,6 +17,7 @@ RANKS = {"small": [10.0, 11.0, 12.5, 9.0, 11.0], "large": [20.0, 24.0, 21.0, 26.
          "odd": [5.0, 5.5, 5.0, 6.0, 5.25]}  # fmt: skip
 ACCURACY = entry("Accuracy", of="Probe", percent=True, bounds=(0, 1), better="high", headline=True)
 RANK = entry("Rank", of="Rank", headline=True)
+OF_FEW = "Numbers of one group alone, or of fewer than half of the groups, are in the table of all values below."
 
 
 def write_run(folder, accuracy, rank, seed=None):
@@ -56,10 +57,21 @@ def test_a_number_that_only_one_group_has_is_in_no_column(tmp_path):
         folders[name] = [declare(tmp_path / name, val__acc=ACCURACY, **{f"val__of_{name}": own})]
     table = standings_table(View(tuple(read_groups(folders))))
     assert table.header == ["", "Runs", "Accuracy, val"]
-    assert "Numbers that only one group has stand in the table of all values below." in table.remark
+    assert OF_FEW in table.remark
     alone = standings_table(View(tuple(read_groups({"a": folders["a"]}))))
     assert alone.header == ["", "Runs", "Accuracy, val", "Of a, val"]
-    assert "only one group" not in alone.remark
+    assert OF_FEW not in alone.remark
+
+
+def test_a_number_that_fewer_than_half_of_the_groups_have_is_in_no_column(tmp_path):
+    folders, rarer, commoner = {}, entry("Rarer", of="Rarer", headline=True), entry("Commoner", of="C", headline=True)
+    for name in "abcde":
+        own = {"val__rarer": rarer} if name in "ab" else {"val__commoner": commoner}
+        write_log(tmp_path / name, val__acc=[0.1, 0.9], **{key: [1.0, 2.0] for key in own})
+        folders[name] = [declare(tmp_path / name, val__acc=ACCURACY, **own)]
+    table = standings_table(View(tuple(read_groups(folders))))
+    assert table.header == ["", "Runs", "Accuracy, val", "Commoner, val"]
+    assert OF_FEW in table.remark
 
 
 def test_values_that_are_shown_alike_are_both_best_and_a_group_without_a_value_makes_none_best(tmp_path):
