@@ -87,12 +87,8 @@ class Moments(Diagnostic):
             self.total = h.new_zeros(h.shape[-1])
             self.outer = h.new_zeros(h.shape[-1], h.shape[-1])
         self.rows += len(h)
-        # One product of many equal rows has a rounding error that grows with their number.
-        parts = h.split(_ROWS)
-        outer = parts[0].T @ parts[0]
-        for part in parts[1:]:
-            outer += part.T @ part
-        self.total += torch.stack([part.sum(0) for part in parts]).sum(0)
+        total, outer = once(_sums, h)
+        self.total += total
         self.outer += outer
         self.rounding += eps**2 * outer.trace() if rounding is None else rounding
 
@@ -117,6 +113,16 @@ class Moments(Diagnostic):
         else:
             eigenvalues = once(torch.linalg.eigvalsh, moments).flip(0)
         return eigenvalues.where(eigenvalues > noise, 0).sqrt()
+
+
+def _sums(h: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum (D,) of rows (N, D), and that of their outer products (D, D)."""
+    # One product of many equal rows has a rounding error that grows with their number.
+    parts = h.split(_ROWS)
+    outer = parts[0].T @ parts[0]
+    for part in parts[1:]:
+        outer += part.T @ part
+    return torch.stack([part.sum(0) for part in parts]).sum(0), outer
 
 
 class SampledRows(Diagnostic):

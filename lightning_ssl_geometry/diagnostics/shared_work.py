@@ -1,7 +1,7 @@
-"""Work that several diagnostics of one readout have in common is done once.
+"""Work that several diagnostics of one step or readout have in common is done once.
 
-Two diagnostics with the same `contrast_size` and `seed` keep the same samples, and look for the same nearest samples
-among them. A rank and a spectrum of the same rows need the same eigenvalues.
+A rank and a spectrum of the same rows need the same second moments, and the same eigenvalues. Two diagnostics with the
+same `contrast_size` and `seed` keep the same samples, and look for the same nearest samples among them.
 """
 
 __all__ = ["once", "shared_work"]
@@ -15,13 +15,19 @@ import torch
 from torch import Tensor
 
 _Result = TypeVar("_Result")
-_MOST = 2**28  # bytes of arguments that are kept during a readout
+_MOST = 2**28  # bytes of tensors that are kept
 
 
 class _Done(NamedTuple):
     function: Callable[..., Any]
     given: tuple[Tensor, ...]
     result: Any
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arguments and of a result of one tensor or several."""
+        results = self.result if isinstance(self.result, tuple) else (self.result,)
+        return sum(tensor.nbytes for tensor in (*self.given, *results) if isinstance(tensor, Tensor))
 
 
 _done: ContextVar[list[_Done] | None] = ContextVar("_done", default=None)
@@ -40,7 +46,7 @@ def shared_work() -> Iterator[None]:
 def once(function: Callable[..., _Result], *given: Tensor) -> _Result:
     """Return `function(*given)`, or the result that it had for equal tensors in the same :func:`shared_work`.
 
-    The result must not be changed in place. Arguments of more than 256 MiB in all are not kept.
+    The result must not be changed in place. At most 256 MiB of arguments and results are kept.
     """
     done = _done.get()
     if done is None:
@@ -48,10 +54,10 @@ def once(function: Callable[..., _Result], *given: Tensor) -> _Result:
     for known in done:
         if known.function is function and all(map(_equal, known.given, given)):
             return known.result
-    result = function(*given)
-    if sum(tensor.nbytes for known in [*done, _Done(function, given, result)] for tensor in known.given) <= _MOST:
-        done.append(_Done(function, given, result))
-    return result
+    new = _Done(function, given, function(*given))
+    if new.nbytes + sum(known.nbytes for known in done) <= _MOST:
+        done.append(new)
+    return new.result  # type: ignore[no-any-return]
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -17,6 +17,7 @@ from torchmetrics import Metric
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import named
 from lightning_ssl_geometry.diagnostics.diagnostic import TooWideError, keeps_first, preferred
+from lightning_ssl_geometry.diagnostics.shared_work import shared_work
 from lightning_ssl_geometry.diagnostics.standard import (
     STANDARD_RENAME,
     standard_diagnostics,
@@ -190,6 +191,7 @@ class Measurements:
             metric.reset()
 
     @random_state_kept()
+    @shared_work()
     def see(self, stage: str, moment: Moment, observation: dict[str, Any]) -> None:
         """Update the diagnostics of a stage with the tensors of a step: h, z, label and others by name."""
         earlier = views = 0

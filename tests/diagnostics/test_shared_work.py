@@ -11,11 +11,13 @@ from lightning_ssl_geometry.diagnostics import (
     LabelAgreement,
     LogSpectrum,
     UnexplainedVariance,
+    accumulate,
     neighbors,
     shared_work,
     tangent,
 )
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
+from lightning_ssl_geometry.measuring import GeometryLoop
 from lightning_ssl_geometry.measuring.failures import Failures
 from lightning_ssl_geometry.measuring.readout import Readout, Seen
 from lightning_ssl_geometry.observe.moment import Moment
@@ -59,6 +61,21 @@ def test_other_tensors_and_other_functions_have_results_of_their_own(other):
         if other.isnan().any():
             shared_work.once(count, other)
             assert count.calls == 3
+
+
+def test_diagnostics_of_the_same_rows_add_their_products_once_in_a_step(monkeypatch):
+    counted, h = Counted(accumulate._sums), torch.randn(2, 600, 4)
+    monkeypatch.setattr(accumulate, "_sums", counted)
+    diagnostics = {"rank": EffectiveRank(), "spectrum": LogSpectrum(), "alpha": AlphaReQ(), "z": EffectiveRank()}
+    with GeometryLoop(nn.Identity(), None, diagnostics, rename={"z": {"h": "z"}}) as loop:
+        for step in range(2):
+            with loop.step(stage="val") as seen:
+                seen |= {"h": h + step, "z": h[..., :2] + step}
+        logged = loop.read_out()
+    assert counted.calls == 2 + 2  # h and z, in two steps
+    alone = EffectiveRank()
+    alone.update(torch.cat([h, h + 1], dim=1))
+    torch.testing.assert_close(logged["val/rank"], alone.compute().item(), rtol=1e-12, atol=0)
 
 
 def test_an_error_is_not_remembered_and_large_arguments_are_not_kept(monkeypatch):
