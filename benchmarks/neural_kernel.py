@@ -1,6 +1,7 @@
 """Seconds and memory of the neural kernel of 512 samples, 8 outputs and 1e6 parameters, beside a loop of jacrev.
 
     python benchmarks/neural_kernel.py [--threads 2] [--generic]
+    python benchmarks/neural_kernel.py --profile 128    # where the time goes, by layer, for 128 samples
 
 Each contestant runs in a process of its own, so that its largest resident memory is its own. The peer is the loop over
 samples with `torch.func.jacrev`, then products of the Jacobian's rows. The whole Jacobian takes 16 GB, so the peer
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from machine import machine
@@ -25,6 +27,8 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 from lightning_ssl_geometry.functional import neural_kernel, neural_kernel_trace
+from lightning_ssl_geometry.functional.neural_kernel import chunking
+from lightning_ssl_geometry.functional.neural_kernel.gram import cheapest
 
 N, BLOCK = 512, 128
 
@@ -98,11 +102,48 @@ def contest(name, which, threads, folder):
     print(json.dumps({"seconds": seconds, "peak": peak, "parameters": parameters}))
 
 
+def profile(which, samples, threads):
+    """Print the multiplications and seconds of each layer's part, beside those of one product of matrices."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    network, x = NETWORKS[which]()
+    neural_kernel(network, x[:8])
+    found, add = [], chunking.add_products
+
+    def timed(kernel, left, right, room):
+        start = time.perf_counter()
+        add(kernel, left, right, room=room)
+        seconds = time.perf_counter() - start
+        way, _, cost = cheapest(left, right, room)
+        (_, _, groups, places, out), inner = left.g.shape, left.a.shape[-1]
+        by_gradients = cheapest(left, right, room=0)[2]  # the formula that needs no room
+        found.append((inner, out, places, way, groups * cost / 2, groups * by_gradients / 2, seconds))
+
+    with patch.object(chunking, "add_products", timed):
+        start = time.perf_counter()
+        neural_kernel(network, x[:samples])
+        whole = time.perf_counter() - start
+    square = torch.randn(2048, 2048)
+    start = time.perf_counter()
+    for _ in range(3):
+        square @ square
+    rate = 3 * 2048**3 / (time.perf_counter() - start)
+    print("| inputs x outputs of the layer | positions | formula | multiplications | by gradients | share of the time |")
+    print("| --- | ---: | --- | ---: | ---: | ---: |")
+    for inner, out, places, way, cost, weights, seconds in found:
+        share = f"{seconds / whole:.2f}"
+        print(f"| {inner} x {out} | {places} | {way} | {cost:.1e} | {weights:.1e} | {share} |")
+    products, floor = sum(row[6] for row in found), sum(row[4] for row in found) / rate
+    print(f"\n{whole:.2f} s, of which products {products:.2f} s; the multiplications alone, at the rate of a product of")
+    print(f"2,048 x 2,048 matrices, {floor:.2f} s; by gradients {sum(row[5] for row in found) / rate:.2f} s")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--generic", action="store_true", help="the generic path too, which takes minutes")
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS)
+    parser.add_argument("--profile", type=int, metavar="SAMPLES", help="only say where the time goes")
     parser.add_argument("--contestant", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contestant:
@@ -111,6 +152,11 @@ def main():
         return
     torch.set_num_threads(arguments.threads)
     print(machine())
+    if arguments.profile:
+        for which in arguments.networks:
+            print(f"\n{which}, {arguments.profile} samples\n")
+            profile(which, arguments.profile, arguments.threads)
+        return
     print("| network | what | seconds | times the loop | peak, GiB | largest error, of the largest value |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
     names = [name for name in CONTESTANTS if arguments.generic or "generic" not in name]

@@ -57,7 +57,7 @@ def once(function: Callable[..., _Result], *given: Tensor) -> _Result:
     new = _Done(function, given, function(*given))
     if new.nbytes + sum(known.nbytes for known in done) <= _MOST:
         done.append(new)
-    return new.result  # type: ignore[no-any-return]
+    return new.result
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -9,7 +9,7 @@ The left side needs the gradients, for some rows of the weight at a time. It is 
 The two sums on the right need no gradients, and are cheap if the layer has few positions.
 """
 
-__all__ = ["add_gram", "add_products", "mirror"]
+__all__ = ["add_gram", "add_products", "cheapest", "mirror"]
 
 import torch
 from torch import Tensor
@@ -27,7 +27,25 @@ def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> No
     is changed in place. At most `room` tensor elements are held at a time. If `right` is `left`, only the entries on
     and below the diagonal are computed; :func:`mirror` completes the kernel.
     """
-    n, q, groups, t, out = left.g.shape
+    (n, q, groups, t, _), m = left.g.shape, len(right.g)
+    s, inner = right.g.shape[3], left.a.shape[-1]
+    way, held, _ = cheapest(left, right, room)
+    for group in range(groups):
+        if way == "weights":
+            _add_by_weights(kernel, left, right, group=group, rows=max(1, room // ((n + m) * q * (inner + max(t, s)))))
+        else:
+            add = _add_by_places if way == "places" else _add_by_sums
+            add(kernel, left, right, group, max(1, min(room // held, n // _PANELS)))
+
+
+def cheapest(left: Factors, right: Factors, room: int) -> tuple[str, int, int]:
+    """Choose the formula with the fewest multiplications that needs at most `room` tensor elements for one sample.
+
+    Returns:
+        "weights" for the inner products of gradients, "places" for the first sum of the module's docstring and "sums"
+        for the second; the tensor elements that it holds for one sample; and its multiplications for one group.
+    """
+    n, q, _, t, out = left.g.shape
     m, s, inner = len(right.g), right.g.shape[3], left.a.shape[-1]
     costs = {
         "weights": (n * t + m * s) * q * inner * out + n * m * q * q * inner * out,
@@ -36,12 +54,7 @@ def add_products(kernel: Tensor, left: Factors, right: Factors, room: int) -> No
     }
     held = {"weights": 0, "places": t * m * s * (1 + q * q), "sums": t * m * s + _CACHED}  # per sample
     way = min((way for way in costs if held[way] <= room), key=lambda way: costs[way])
-    for group in range(groups):
-        if way == "weights":
-            _add_by_weights(kernel, left, right, group=group, rows=max(1, room // ((n + m) * q * (inner + max(t, s)))))
-        else:
-            add = _add_by_places if way == "places" else _add_by_sums
-            add(kernel, left, right, group, max(1, min(room // held[way], n // _PANELS)))
+    return way, held[way], costs[way]
 
 
 def add_gram(kernel: Tensor, left: Tensor, right: Tensor) -> None:
