@@ -128,14 +128,17 @@ def profile(which, samples, threads):
     for _ in range(3):
         square @ square
     rate = 3 * 2048**3 / (time.perf_counter() - start)
-    print("| inputs x outputs of the layer | positions | formula | multiplications | by gradients | share of the time |")
+    print("| inputs x outputs | positions | formula | multiplications | by gradients | share of the time |")
     print("| --- | ---: | --- | ---: | ---: | ---: |")
     for inner, out, places, way, cost, weights, seconds in found:
         share = f"{seconds / whole:.2f}"
         print(f"| {inner} x {out} | {places} | {way} | {cost:.1e} | {weights:.1e} | {share} |")
     products, floor = sum(row[6] for row in found), sum(row[4] for row in found) / rate
-    print(f"\n{whole:.2f} s, of which products {products:.2f} s; the multiplications alone, at the rate of a product of")
-    print(f"2,048 x 2,048 matrices, {floor:.2f} s; by gradients {sum(row[5] for row in found) / rate:.2f} s")
+    by_gradients = sum(row[5] for row in found) / rate
+    print(
+        f"\n{whole:.2f} s, of which products {products:.2f} s. At the rate of a product of 2,048 x 2,048 matrices, the"
+    )
+    print(f"multiplications alone take {floor:.2f} s, and by gradients {by_gradients:.2f} s.")
 
 
 def main():
