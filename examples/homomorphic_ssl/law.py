@@ -208,9 +208,8 @@ def table(rows: list[Row]) -> str:
         before, after = ([row for row in of if row.trained == trained] for trained in (0, 1))
         cells = []
         for name, digits in COLUMNS.values():
-            cells.append(
-                " -> ".join(over_seeds([getattr(row, name) for row in here], digits) for here in (before, after))
-            )
+            both = [over_seeds([getattr(row, name) for row in here], digits) for here in (before, after)]
+            cells.append(" -> ".join(both) if any(both) else "")
         lines.append([f"{group}, {network}", *cells])
     return markdown(["", *COLUMNS], lines)
 

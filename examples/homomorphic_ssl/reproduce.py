@@ -141,7 +141,7 @@ def _probed(rows: list[dict[str, str]]) -> dict[str, float]:
 
 
 def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> Fit:
-    folder = output(options) / cell.replace(", ", "_") / f"seed{seed}"
+    folder = output(options) / cell.replace(", ", "_").replace("/", "-") / f"seed{seed}"
     seeded = [VIEWS] if f"{MODEL}train_backbone" in " ".join(added) else [VIEWS, MODEL]
     program = (str(HERE / "fit_and_test.py"), "fit")
     configs = [HERE / f"{options.size}.yaml"]

@@ -1,0 +1,80 @@
+"""Make the README's tables of numbers from results/, and say which of them the README has otherwise.
+
+    python examples/homomorphic_ssl/readme_tables.py --write    # put them into the README
+
+`reproduce.py` writes the files of results/: copy OUTPUT/laptop/<what>/results.csv to results/<what>.csv. A table is
+found in the README by its first line.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+import law  # noqa: E402
+from recipe import over_seeds, read, replace_tables  # noqa: E402
+from reproduce import ARMS, BASE_SIZES, DISTANCES, SCORES, Row, by_cell  # noqa: E402
+
+PAPER = {  # file -> transformation -> test accuracies of MNIST in %, as far as we know them
+    "table1": {
+        "rotation": {"h-ssl": 70.3, "frozen": 87.2, "supervised": 99.4},
+        "translation": {"h-ssl": 96.0, "frozen": 94.1, "supervised": 99.2},
+        "scale": {"h-ssl": 98.3, "frozen": 94.7, "supervised": 99.3},
+    },
+    "table2": {
+        "translation": {"a-ssl": 87.6, "frozen": 83.0, "supervised": 98.6},
+        "scale": {"a-ssl": 95.2, "frozen": 87.2, "supervised": 99.3},
+    },
+}
+WITHOUT = {"translation": "MLP, translation", "scale": "CNN (6 x CHW), scale"}  # structure
+
+
+def scores(what: str, score: str, cells: Sequence[str]) -> list[str]:
+    """Mean and deviation over seeds of each cell, in %, from results/WHAT.csv."""
+    found = by_cell(read(HERE / "results" / f"{what}.csv", Row), score)
+    return [over_seeds([100 * value for value in found.get(cell, [])], ".1f") for cell in cells]
+
+
+def by_arm(what: str, score: str) -> Iterator[list[str]]:
+    """A line for each transformation; behind the classifier's accuracy, that of the paper."""
+    for group, known in PAPER[what].items():
+        cells = scores(what, score, [f"{group}, {name}" for name in ARMS])
+        if score == "classifier":
+            cells = [
+                f"{cell} ({known[name]})" if name in known else cell for name, cell in zip(ARMS, cells, strict=True)
+            ]
+        yield [WITHOUT[group] if what == "table2" else group, *cells]
+
+
+def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
+    return [[f"{score}, %", *scores(what, score, [str(setting or "none") for setting in settings])] for score in SCORES]
+
+
+def tables() -> dict[tuple[str, ...], list[list[str]]]:
+    """Header -> lines of each table."""
+    arms = ("A-SSL", "H-SSL", "frozen", "supervised")
+    fibers = law.table(read(HERE / "results" / "law_fibers.csv", law.Row)).splitlines()
+    header, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in fibers)
+    on_escnn = [f"rotation (escnn), {name}" for name in ("h-ssl", "frozen")]
+    return {
+        tuple(header): lines,
+        **{(f"{score}, %", *arms): list(by_arm("table1", score)) for score in SCORES},
+        **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
+        ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): by_setting("base_size", BASE_SIZES),
+        ("largest squared distance of a pair (right)", *(str(each or "none") for each in DISTANCES)): by_setting(
+            "distance", DISTANCES
+        ),
+        ("rotation", "H-SSL", "frozen"): [[f"{score}, %", *scores("escnn", score, on_escnn)] for score in SCORES],
+    }
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--write", action="store_true", help="put the tables into the README")
+    sys.exit(replace_tables(HERE / "README.md", tables(), write=arguments.parse_args().write))
+
+
+if __name__ == "__main__":
+    main()
