@@ -31,7 +31,7 @@ class ImageFolderDataModule(ImageDataModule):
     Images without labels have no class folders, as in `root/*`. The short side of each image is resized to
     `image_size`, and the centre is cropped. The decoded images are saved in the file `.ssl_geometry-<image_size>.npy`,
     which is memory-mapped during a run. This file is written again if the images change. A decoding that is ended goes
-    on where it stopped.
+    on after its last whole block of 32 MiB.
 
     Args:
         root: The folder. The training set is in its folder `train`, or in `root` itself. The test set is in `test` or
@@ -43,7 +43,8 @@ class ImageFolderDataModule(ImageDataModule):
             0.2, but 1 for a diagnosis of images without class folders (see :meth:`for_diagnosis`).
         cache: Folder for the decoded images. Two data sets must not share this folder. None: `root`.
         workers: Number of processes that decode the images. 0: threads of the process of the run, one for each CPU
-            core. Processes are faster for images of few pixels.
+            core. Processes are faster for images of few pixels. Where Python spawns processes (macOS, Windows, and
+            Linux from Python 3.14 on), the script has to begin its work below `if __name__ == "__main__":`.
         **settings: `views`, `val_fraction`, `subset`, `channels`, `seed` and `drop_last` of :class:`ImageDataModule`.
             `seed` also draws the test set.
 

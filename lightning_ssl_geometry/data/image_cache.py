@@ -1,17 +1,18 @@
 """Decode the images of a folder once, into one file that is memory-mapped during a run.
 
-The file `x.npy` has the images, and `x.json` says how many of them are decoded. The images are written block by block.
-So the memory holds one block, whatever the size of the data set, and a decoding that was ended goes on after its last
-block.
+The file `x.npy` has the images, and `x.json` says how many of them are decoded. Each thread or process writes an image
+to its place as soon as it is decoded. So the memory holds an image for each of them, whatever the size of the data set.
+After each block the disk has the images and the record, and a decoding that was ended goes on after its last block.
 """
 
 __all__ = ["Listing", "content_key", "mapped_images", "opened_image", "read_rgb"]
 
 import json
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from uuid import uuid4
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -32,8 +34,10 @@ except ImportError:  # Windows has no such lock; two processes then decode the s
     fcntl = None  # type: ignore[assignment]
 
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-_BLOCK = 2**28  # bytes of images that are decoded before they are written
-_SENT = 64  # images that a process decodes before it sends them
+_BLOCK = 2**25  # bytes of images that are decoded before the disk has them
+_SENT = 64  # images that a process decodes before it says so
+_QUEUED = 4096  # images that threads have before them
+_ERROR = 300  # characters; a pipe must hold the errors of `_SENT` images, or a process does not end with its parent
 _MARK = 16  # bytes behind the images: a number of this file, which its record repeats
 
 
@@ -83,19 +87,22 @@ def mapped_images(
         remedy: A sentence that ends the message of an OSError, if the file cannot be written.
 
     Raises:
-        ValueError: If images cannot be decoded. It names up to five of them.
+        ValueError: If images cannot be decoded. It names up to five of them. Or if this is a daemonic process, and
+            `workers` is not 0.
         OSError: If the file cannot be written.
+        RuntimeError: If one of the `workers` is ended from outside, or if their start runs this again.
     """
     shape = (len(files), 3, size, size)
-    one = _Decode(decode_one, shape[1:])
     if _decoded(path, key, shape) < len(files):
+        if workers:
+            _refuse_within_process(workers)
         with about_writing(path, remedy):
             path.parent.mkdir(parents=True, exist_ok=True)
             locked = path.with_suffix(".lock").open("a")
-        with locked, _alone(locked):
+        with locked, _alone(locked, path):
             begun = _decoded(path, key, shape)
             if begun < len(files):
-                _decode(path, key, files, begun=begun, one=one, workers=workers, remedy=remedy)
+                _decode(path, key, files, shape=shape, begun=begun, one=decode_one, workers=workers, remedy=remedy)
         if _decoded(path, key, shape) < len(files):
             raise OSError(f"Expected {path} as it was written, but another process wrote other images there. {remedy}")
     return torch.from_numpy(np.load(path, mmap_mode="c"))
@@ -129,7 +136,7 @@ def _decoded(path: Path, key: str, shape: tuple[int, ...]) -> int:
         if record["key"] != key or record["mark"] != _mark(path, shape):
             return -1
         return min(int(record["decoded"]), shape[0])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return -1
 
 
@@ -143,46 +150,71 @@ def _mark(path: Path, shape: tuple[int, ...]) -> str:
         return file.read(_MARK).hex()
 
 
-class _Decode:
-    """Decodes a file to the bytes of its pixels and an empty text, or to zeros and the text of an error."""
+class _Decode(Dataset[str]):
+    """Decodes a file, and writes it to its place in `path`. Returns an empty text, or the text of an error.
 
-    def __init__(self, decode_one: Callable[[Path], Tensor], shape: tuple[int, ...]) -> None:
-        self.decode_one, self.shape = decode_one, shape
+    Raises an OSError if it cannot be written, or if `path` is no longer the file with this `mark`.
+    """
 
-    def __call__(self, file: Path) -> tuple[bytes, str]:
+    def __init__(
+        self, decode_one: Callable[[Path], Tensor], files: Sequence[Path], path: Path, mark: str, shape: tuple[int, ...]
+    ) -> None:
+        self.decode_one, self.files, self.path, self.mark, self.shape = decode_one, files, path, mark, shape
+        self.start = os.path.getsize(path) - _MARK - int(np.prod(shape))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, place: int) -> str:
+        file = self.files[place]
         try:
-            return _pixels(self.decode_one(file), self.shape), ""
+            pixels = _pixels(self.decode_one(file), self.shape[1:])
         except Exception as error:  # for broken files, Pillow raises not only OSError
-            return bytes(int(np.prod(self.shape))), f"{file} ({error})"
+            return f"{file} ({error})"[:_ERROR]
+        with self.path.open("r+b") as opened:
+            opened.seek(-_MARK, os.SEEK_END)
+            if opened.read(_MARK).hex() != self.mark:
+                raise OSError("another process has begun a file of this name")
+            opened.seek(self.start + place * len(pixels))
+            opened.write(pixels)
+        return ""
 
 
-def _decode(path: Path, key: str, files: list[Path], *, begun: int, one: _Decode, workers: int, remedy: str) -> None:
+def _decode(
+    path: Path,
+    key: str,
+    files: list[Path],
+    *,
+    shape: tuple[int, ...],
+    begun: int,
+    one: Callable[[Path], Tensor],
+    workers: int,
+    remedy: str,
+) -> None:
     """Decode the files from number `begun` on; -1: into a new file."""
     from rich.progress import Progress
 
-    shape = (len(files), *one.shape)
-    bytes_of_one = int(np.prod(one.shape))
-    at_once = max(_BLOCK // bytes_of_one, 1)
+    at_once = max(_BLOCK // int(np.prod(shape[1:])), 1)
     bad: list[str] = []
     try:
         with about_writing(path, remedy):
             mark = _mark(path, shape) if begun >= 0 else _new(path, key, shape)
         begun = max(begun, 0)
-        start = os.path.getsize(path) - _MARK - len(files) * bytes_of_one
-        with Progress() as progress, _each(files[begun:], one, at_once=at_once, workers=workers) as results:
+        decode = _Decode(one, files, path, mark, shape)
+        places = range(begun, len(files))
+        with Progress() as progress, _each(decode, places, workers=workers, path=path, remedy=remedy) as results:
             bar = progress.add_task(f"Decoding {len(files)} images", total=len(files), completed=begun)
             for first in range(begun, len(files), at_once):
-                block = []
-                for pixels, error in islice(results, at_once):
-                    block.append(pixels)
+                for error in islice(results, at_once):
                     bad += [error] if error else []
                     progress.advance(bar)
                 with about_writing(path, remedy):
-                    _put(path, start + first * bytes_of_one, block)
+                    _synchronize(path)
                     if not bad:
-                        _record(path, key, mark, decoded=first + len(block))
+                        _record(path, key, mark, decoded=min(first + at_once, len(files)))
     except OSError:
-        _remove(path)  # a full disk
+        if _decoded(path, key, shape) >= 0:  # otherwise it is not ours
+            _remove(path)  # a full disk
         raise
     if bad:
         _remove(path)
@@ -191,30 +223,39 @@ def _decode(path: Path, key: str, files: list[Path], *, begun: int, one: _Decode
 
 
 @contextmanager
-def _each(files: list[Path], one: _Decode, *, at_once: int, workers: int) -> Iterator[Iterator[tuple[bytes, str]]]:
-    """Results of `one` in the order of the files, of which threads have `at_once` in memory."""
+def _each(decode: _Decode, places: range, *, workers: int, path: Path, remedy: str) -> Iterator[Iterator[str]]:
+    """Results of `decode` for these places, in their order."""
     if workers:
-        drawn = torch.Generator()  # the loader draws from it, and not from the global random state
-        loader: Any = DataLoader(_Files(files, one), _SENT, num_workers=workers, collate_fn=list, generator=drawn)
-        yield (result for part in loader for result in part)
+        yield _by_processes(decode, places, workers=min(workers, -(-len(places) // _SENT)), path=path, remedy=remedy)
         return
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
     try:
-        blocks = (files[first : first + at_once] for first in range(0, len(files), at_once))
-        yield (result for block in blocks for result in pool.map(one, block))
+        blocks = (places[first : first + _QUEUED] for first in range(0, len(places), _QUEUED))
+        yield _written(path, remedy, (result for block in blocks for result in pool.map(decode.__getitem__, block)))
     finally:
         pool.shutdown(cancel_futures=True)  # an interrupted run does not wait for the other files
 
 
-class _Files(Dataset[tuple[bytes, str]]):
-    def __init__(self, files: Sequence[Path], one: _Decode) -> None:
-        self.files, self.one = files, one
+def _by_processes(decode: _Decode, places: range, *, workers: int, path: Path, remedy: str) -> Iterator[str]:
+    drawn = torch.Generator()  # the loader draws from it, and not from the global random state
+    loader: Any = DataLoader(decode, _SENT, sampler=places, num_workers=workers, collate_fn=list, generator=drawn)
+    try:
+        yield from _written(path, remedy, (result for part in loader for result in part))
+    except RuntimeError as error:
+        if "exited unexpectedly" not in str(error):
+            raise
+        raise RuntimeError(
+            f"A process that decodes images into {path} was ended from outside, perhaps for lack of memory: {error} "
+            "Start again to go on after the last block, with fewer `workers` if it happens again."
+        ) from error
 
-    def __len__(self) -> int:
-        return len(self.files)
 
-    def __getitem__(self, place: int) -> tuple[bytes, str]:
-        return self.one(self.files[place])
+def _written(path: Path, remedy: str, results: Iterator[str]) -> Iterator[str]:
+    try:
+        yield from results
+    except OSError:  # of the file: errors of decoding are results
+        with about_writing(path, remedy):
+            raise
 
 
 def _pixels(image: Tensor, shape: tuple[int, ...]) -> bytes:
@@ -223,12 +264,9 @@ def _pixels(image: Tensor, shape: tuple[int, ...]) -> bytes:
     return image.contiguous().numpy().tobytes()
 
 
-def _put(path: Path, place: int, block: list[bytes]) -> None:
-    """Write bytes at a place of the file, and wait until the disk has them."""
+def _synchronize(path: Path) -> None:
+    """Wait until the disk has what this and other processes wrote to the file."""
     with path.open("r+b") as file:
-        file.seek(place)
-        file.write(b"".join(block))
-        file.flush()
         os.fsync(file.fileno())
 
 
@@ -247,7 +285,11 @@ def _new(path: Path, key: str, shape: tuple[int, ...]) -> str:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
-    _record(path, key, mark.hex(), decoded=0)
+    try:
+        _record(path, key, mark.hex(), decoded=0)
+    except OSError:
+        _remove(path)
+        raise
     return mark.hex()
 
 
@@ -258,11 +300,29 @@ def _record(path: Path, key: str, mark: str, *, decoded: int) -> None:
 
 def _remove(path: Path) -> None:
     for ending in (".json", path.suffix):
-        path.with_suffix(ending).unlink(missing_ok=True)
+        with suppress(OSError):  # such as a folder of this name, of which the error told
+            path.with_suffix(ending).unlink(missing_ok=True)
+
+
+def _refuse_within_process(workers: int) -> None:
+    process = multiprocessing.current_process()
+    if getattr(process, "_inheriting", False):  # of multiprocessing: the main module is imported again
+        raise RuntimeError(
+            f"Expected the script to begin its work below `if __name__ == '__main__':`, because each of the {workers} "
+            "`workers` that decode images imports the script first. Without this line, set `workers` to 0."
+        )
+    if process.daemon:
+        raise ValueError(
+            f"Expected `workers` 0 in a daemonic process, which can have no processes of its own, but got {workers}."
+        )
 
 
 @contextmanager
-def _alone(file: Any) -> Iterator[None]:
+def _alone(file: Any, path: Path) -> Iterator[None]:
     if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            rank_zero_info(f"Waiting for another process, which decodes images into {path}.")
+            fcntl.flock(file, fcntl.LOCK_EX)
     yield

@@ -42,7 +42,8 @@ class TinyImageNetDataModule(TorchvisionDataModule):
         root: The folder that contains the folder of the data set, as in torchvision.
         batch_size: Samples per process.
         workers: Number of processes that decode the images. 0: threads of the process of the run, one for each CPU
-            core.
+            core. Where Python spawns processes (macOS, Windows, and Linux from Python 3.14 on), the script has to begin
+            its work below `if __name__ == "__main__":`.
         **settings: `download` and all further arguments of :class:`TorchvisionDataModule`.
 
     Raises:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.checks import integer
+from lightning_ssl_geometry.checks import integer, switch
 from lightning_ssl_geometry.diagnose.comparison import is_diagnosis, labels_of, refuse_too_few, same_samples
-from lightning_ssl_geometry.diagnose.scores import Score, scores
+from lightning_ssl_geometry.diagnose.scores import NOT_COMPARABLE, Score, scores
 from lightning_ssl_geometry.report.choosing import choice_panels
 from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.frame import pandas_for
@@ -72,10 +72,11 @@ class Choice:
 
     def _equally_good(self, by: str | None) -> list[str]:
         titles = [score.title for score in self.scores]
-        if not titles:
-            raise ValueError("Expected a score that all models have, but there is none.")
         if by is not None:
             _refuse_unknown(by, titles, self.left_out)
+        if not titles:
+            few = "; ".join(f"{title}: {why}" for title, why in list(self.left_out.items())[:3])
+            raise ValueError(f"Expected a score for these models, but all are left out ({few}).{_hint(few)}")
         goodness = self.scores[0 if by is None else titles.index(by)].goodness
         best = max(goodness.values())
         return [name for name in goodness if goodness[name] == best]
@@ -121,12 +122,13 @@ class Choice:
                     row |= {"regret_low": least, "regret_high": most, "regret_by_chance": held.by_chance}
                     row |= {"pairs": held.pairs}
                 if held is not None or not knob:
-                    rows.append(row)
+                    rows.append(row | {"incomparable": score.incomparable})
         return rows
 
     def panels(self) -> list[Panel]:
         """Draw the agreements and the accuracies, for the argument `choosing` of :func:`compare`."""
-        return choice_panels(self.agreements, self.accuracy, self.samples)
+        incomparable = {score.title for score in self.scores if score.incomparable}
+        return choice_panels(self.agreements, self.accuracy, self.samples, incomparable=incomparable)
 
     def table(self) -> "Table":
         """Make a table for the terminal: for each score its pick and, if there are labels, its tau and its regret."""
@@ -197,6 +199,7 @@ def choose(
     """
     refuse_too_few(diagnoses)
     integer(1, resamples=resamples)
+    switch(incomparable=incomparable)
     if labels is not None:
         integer(1, labels=labels)
     for name in settings or {}:
@@ -240,7 +243,7 @@ def _scores(
     """Return the scores of models, those that were left out with the reason, and remarks on them."""
     view, remarks = View(tuple(read_groups({name: [diagnoses[name]] for name in names}))), []
     found, left_out = scores(view, incomparable=incomparable)
-    if incomparable and (taken := [title for title in scores(view)[1] if title not in left_out]):
+    if taken := [score.title for score in found if score.incomparable]:
         remarks.append(f"Taken, although they cannot be compared between these models: {', '.join(taken)}.")
     if any(run.info.get("method") is None for run in view.runs):
         remarks.append("How some models were trained is not known. Some scores only compare models of one method.")
@@ -304,9 +307,14 @@ def _refuse_labels(labels: int | None) -> None:
 
 def _refuse_unknown(by: str, titles: Sequence[str], left_out: Mapping[str, str]) -> None:
     if by in left_out:
-        raise ValueError(f"Expected `by` to name a score, but {by!r} was left out: {left_out[by]}.")
+        reason = left_out[by]
+        raise ValueError(f"Expected `by` to name a score, but {by!r} was left out: {reason}.{_hint(reason)}")
     if by not in titles:
         raise ValueError(f"Expected `by` to name a score, but got {by!r}.{one_of_these(near(by, titles) or titles)}")
+
+
+def _hint(reason: str) -> str:
+    return " `incomparable` takes scores that cannot be compared, too." if NOT_COMPARABLE in reason else ""
 
 
 def run_settings(what: str) -> dict[str, Any] | None:

@@ -115,14 +115,16 @@ def _choose(options: Namespace, config: str) -> None:
     if getattr(rank_zero_only, "rank", 0) == 0:
         _write_rows(found.model_rows(), output / "choose_models.csv", ["model"])
         _write_rows(found.score_rows(), output / "choose_scores.csv", ["knob", "score", "good", "best"])
-        console = Console()
-        console.print(found.table())
+        if found.scores:
+            Console().print(found.table())
+        else:
+            print(*found.remarks, "No score can be compared between all models.", sep="\n")
         for title, why in found.left_out.items():
             print(f"Left out: {title}: {why}.")
         if (accuracy := found.accuracy) is not None:
             print(f"By the linear classifier: {max(accuracy, key=accuracy.__getitem__)}.")
-        by = options.by or (found.scores[0].title if found.scores else None)
-        print(f"By {by}: {found.best(by)}." if by else "No score is there for all models.")
+        if by := options.by or next((score.title for score in found.scores), None):
+            print(f"By {by}: {found.best(by)}.")
         print(f"The numbers: {output / 'choose_models.csv'}, {output / 'choose_scores.csv'}. The page: {page}")
 
 

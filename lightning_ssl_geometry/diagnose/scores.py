@@ -1,6 +1,6 @@
 """Scores that choose models without labels: scalars for which low or high values are known to be good."""
 
-__all__ = ["Score", "scores"]
+__all__ = ["NOT_COMPARABLE", "Score", "scores"]
 
 import inspect
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ from lightning_ssl_geometry.report.seen import cap_of
 from lightning_ssl_geometry.report.standings import differing_settings
 from lightning_ssl_geometry.report.tracks import shared_stage
 
+NOT_COMPARABLE = "not comparable"  # begins the reason for which `incomparable` takes a score all the same
 _TRUTHS = {"label", "coarse_label", "content", "style", "latents", "cluster", "box"}  # of an update: known from outside
 
 
@@ -28,12 +29,14 @@ class Score(NamedTuple):
         picks: "low", "high", or the number near which values are good.
         values: Model -> value.
         source: The paper, or "".
+        incomparable: Why it cannot be compared between these models, or "".
     """
 
     title: str
     picks: str | float
     values: dict[str, float]
     source: str
+    incomparable: str = ""
 
     @property
     def goodness(self) -> dict[str, float]:
@@ -61,11 +64,13 @@ def scores(view: View, *, incomparable: bool = False) -> tuple[list[Score], dict
         if picks is None or stage is None:
             continue
         values = {group.name: _last(view, member, stage, group=place) for place, group in enumerate(view.groups)}
-        if reason := _reason(view, member, stage, values=values, incomparable=incomparable):
+        differ = " and ".join(sorted(differing_settings(view, member, stage)))
+        why = f"{NOT_COMPARABLE} between models that differ in {differ}" if differ else ""
+        if reason := _unusable(view, member, stage, values=values) or ("" if incomparable else why):
             left_out[member.title] = reason
         else:
-            paper = known.quantity.paper
-            found.append(Score(member.title, picks, values=values, source="" if paper is None else paper.short))
+            source = "" if known.quantity.paper is None else known.quantity.paper.short
+            found.append(Score(member.title, picks, values=values, source=source, incomparable=why))
     return found, left_out
 
 
@@ -79,13 +84,11 @@ def _last(view: View, member: Member, stage: str, *, group: int) -> float:
     return float(log.value[-1]) if isinstance(log, Series) and len(log.value) else float("nan")
 
 
-def _reason(view: View, member: Member, stage: str, *, values: Mapping[str, float], incomparable: bool) -> str:
-    """Say why models cannot be compared by a scalar, or return ""."""
+def _unusable(view: View, member: Member, stage: str, *, values: Mapping[str, float]) -> str:
+    """Say why the values of a scalar do not order models, or return ""."""
     missing = [name for name, value in values.items() if not np.isfinite(value)]
     if missing:
         return f"no finite value of {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}"
-    if not incomparable and (differ := differing_settings(view, member, stage)):
-        return f"not comparable between models that differ in {' and '.join(sorted(differ))}"
     caps = {cap.most for run in view.runs if (name := member.names.get(view.place(run), {}).get(stage))
             and (cap := cap_of(run, name)) is not None and cap.by_rows}  # fmt: skip
     if caps and max(values.values()) > 0.9 * max(caps):

@@ -21,13 +21,21 @@ _MOST = 2**28  # bytes of tensors that are kept
 class _Done(NamedTuple):
     function: Callable[..., Any]
     given: tuple[Tensor, ...]
+    versions: tuple[int, ...]  # of the arguments when the result was computed
     result: Any
+
+    def is_of(self, function: Callable[..., Any], given: tuple[Tensor, ...]) -> bool:
+        """Whether the function and the values are these, and no argument was changed in place since."""
+        return (
+            self.function is function and self.versions == _versions(self.given) and all(map(_equal, self.given, given))
+        )
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the arguments and of a result of one tensor or several."""
+        """The bytes that the arguments, and a result of one tensor or several, keep in memory."""
         results = self.result if isinstance(self.result, tuple) else (self.result,)
-        return sum(tensor.nbytes for tensor in (*self.given, *results) if isinstance(tensor, Tensor))
+        held = (tensor for tensor in (*self.given, *results) if isinstance(tensor, Tensor))
+        return sum(tensor.untyped_storage().nbytes() for tensor in held)
 
 
 _done: ContextVar[list[_Done] | None] = ContextVar("_done", default=None)
@@ -46,18 +54,23 @@ def shared_work() -> Iterator[None]:
 def once(function: Callable[..., _Result], *given: Tensor) -> _Result:
     """Return `function(*given)`, or the result that it had for equal tensors in the same :func:`shared_work`.
 
-    The result must not be changed in place. At most 256 MiB of arguments and results are kept.
+    The result must not be changed in place. At most 256 MiB of arguments and results are kept, and none with NaN.
     """
     done = _done.get()
     if done is None:
         return function(*given)
     for known in done:
-        if known.function is function and all(map(_equal, known.given, given)):
+        if known.is_of(function, given):
             return known.result
-    new = _Done(function, given, function(*given))
-    if new.nbytes + sum(known.nbytes for known in done) <= _MOST:
+    new = _Done(function, given, _versions(given), function(*given))
+    has_nan = any(tensor.isnan().any() for tensor in given)  # it is equal to nothing
+    if not has_nan and new.nbytes + sum(known.nbytes for known in done) <= _MOST:
         done.append(new)
     return new.result
+
+
+def _versions(given: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(0 if tensor.is_inference() else tensor._version for tensor in given)
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 __all__ = ["choice_panels"]
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from lightning_ssl_geometry.report.side_by_side import distinct
 
 _LONGEST = 40  # letters of a name
 _CHANCE = "drawn at random"
+_STAR = " *: a score that cannot be compared between these models."
 _TAU = Quantity(
     title="Do the scores order the models as a classifier does?",
     text="Kendall's tau between each score, turned so that its good values are high, and the accuracy of a linear "
@@ -38,7 +39,11 @@ _ACCURACY = Quantity(
 
 
 def choice_panels(
-    agreements: Mapping[str, Agreement], accuracy: Mapping[str, float] | None, samples: int
+    agreements: Mapping[str, Agreement],
+    accuracy: Mapping[str, float] | None,
+    samples: int,
+    *,
+    incomparable: Collection[str] = (),
 ) -> list[Panel]:
     """Draw tau, regret and accuracy, each with a row for each score or model. Without labels there is none.
 
@@ -46,15 +51,18 @@ def choice_panels(
         agreements: Title of a score -> its agreement with the accuracy.
         accuracy: Model -> accuracy of the classifier.
         samples: Number of samples that the classifier was scored on.
+        incomparable: Titles of the scores that cannot be compared between these models. They get a star.
     """
     if accuracy is None:
         return []
     models = _accuracy(accuracy, samples)
-    known = {title: each for title, each in agreements.items() if np.isfinite(each.tau)}
-    return [_tau(known), _regret(known), models] if known else [models]
+    starred = {f"{title}*" if title in incomparable else title: each for title, each in agreements.items()}
+    known = {title: each for title, each in starred.items() if np.isfinite(each.tau)}
+    said = _STAR if any(title.endswith("*") for title in known) else ""
+    return [_tau(known, said), _regret(known, said), models] if known else [models]
 
 
-def _tau(agreements: Mapping[str, Agreement]) -> Panel:
+def _tau(agreements: Mapping[str, Agreement], star: str) -> Panel:
     rows = []
     for title, each in sorted(agreements.items(), key=lambda item: -item[1].tau):
         low, high = each.tau_interval
@@ -64,12 +72,12 @@ def _tau(agreements: Mapping[str, Agreement]) -> Panel:
                         color="blue" if shown else "muted", bounds=(-1.0, 1.0),
                         interval=each.tau_interval))  # fmt: skip
     table = [(title, each.tau, *each.tau_interval, each.pairs) for title, each in agreements.items()]
-    said = "Grey: the interval contains 0."
+    said = f"Grey: the interval contains 0.{star}"
     return _panel("choosing_tau", _TAU, rows, unit="Kendall's tau", remark=said,
                   numbers=Numbers(("score", "tau", "low", "high", "pairs"), table))  # fmt: skip
 
 
-def _regret(agreements: Mapping[str, Agreement]) -> Panel:
+def _regret(agreements: Mapping[str, Agreement], star: str) -> Panel:
     first = next(iter(agreements.values()))
     rows = [Dot(_CHANCE, 100 * first.by_chance, np.nan, text=f"{100 * first.by_chance:.1f}", color="ink")]
     for title, each in sorted(agreements.items(), key=lambda item: item[1].regret):
@@ -80,7 +88,7 @@ def _regret(agreements: Mapping[str, Agreement]) -> Panel:
                         color="blue" if better else "muted", tip=f"{title}: {value:.1f} [{low:.1f}, {high:.1f}]",
                         interval=(low, high)))  # fmt: skip
     table = [(title, each.regret, *each.regret_interval, each.by_chance) for title, each in agreements.items()]
-    said = "Blue: the whole interval is below the cost of a random choice."
+    said = f"Blue: the whole interval is below the cost of a random choice.{star}"
     return _panel("choosing_regret", _REGRET, rows, unit="accuracy lost, points", remark=said,
                   numbers=Numbers(("score", "regret", "low", "high", "by chance"), table))  # fmt: skip
 

@@ -1,9 +1,11 @@
 import json
+import multiprocessing
 import os
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
@@ -326,13 +328,14 @@ def test_processes_name_what_they_cannot_decode_and_go_on_after_a_kill(tmp_path,
 
     def killed(file, size):
         if file.name == "5.png":
+            sleep(1.0)  # until the run has the results before
             os._exit(1)
         return decode(file, size)
 
     with monkeypatch.context() as patch:
         patch.setattr(image_cache, "_SENT", 1)
         patch.setattr(module, "_decode_one", killed)
-        with pytest.raises(RuntimeError, match="worker"):
+        with pytest.raises(RuntimeError, match=r"was ended from outside, .* Start again to go on"):
             folder(tmp_path, workers=1).setup()
     record = tmp_path / ".ssl_geometry-8.json"
     assert json.loads(record.read_text())["decoded"] == 5
@@ -342,6 +345,68 @@ def test_processes_name_what_they_cannot_decode_and_go_on_after_a_kill(tmp_path,
     write(tmp_path / "train" / "cat" / "5.png", value=200)
     folder(tmp_path, workers=2).setup()
     assert json.loads(record.read_text())["decoded"] == 24
+
+
+def test_after_a_kill_no_process_is_left_and_a_new_start_goes_on(tmp_path):
+    """Killed from outside, a run cannot end its processes. Images are larger than what a pipe holds."""
+    root = tree(tmp_path / "images", n=30)
+    command = [sys.executable, "-c", DECODING, str(root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as killed:
+        assert killed.stdout.readline() == "decoding\n"
+        killed.kill()
+    until = monotonic() + 60
+    while is_left(killed.pid) and monotonic() < until:
+        sleep(0.1)
+    assert not is_left(killed.pid)
+    subprocess.run(command, capture_output=True, timeout=120, check=True)
+    data = folder(root, image_size=256)
+    data.setup()
+    assert sorted(data._images["train"].image[:, 0, 0, 0].tolist()) == [*range(30), *range(100, 130)]
+
+
+def is_left(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_wait_for_another_process_is_said(tmp_path, monkeypatch, caplog):
+    def flock(file, how):
+        if how & fcntl.LOCK_NB:
+            raise BlockingIOError
+
+    fcntl = image_cache.fcntl or pytest.skip("no lock")
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with caplog.at_level("INFO"):
+        folder(tree(tmp_path)).setup()
+    assert "Waiting for another process, which decodes images into " in caplog.text
+
+
+DECODING = """
+import sys, time
+from lightning_ssl_geometry.data import ImageFolderDataModule, folder
+decode = folder._decode_one
+def slow(file, size):
+    print("decoding", flush=True)
+    time.sleep(0.05)
+    return decode(file, size)
+folder._decode_one = slow
+ImageFolderDataModule(sys.argv[1], 256, workers=2).prepare_data()
+"""
+
+
+def test_processes_in_a_process_are_refused(tmp_path, monkeypatch):
+    tree(tmp_path)
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(RuntimeError, match=r"Expected the script to begin its work below `if __name__"):
+        folder(tmp_path, workers=2).setup()
+    monkeypatch.delattr(multiprocessing.current_process(), "_inheriting")
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    with pytest.raises(ValueError, match=r"Expected `workers` 0 in a daemonic process, .* but got 2"):
+        folder(tmp_path, workers=2).setup()
+    folder(tmp_path).setup()
 
 
 @pytest.mark.parametrize("workers", [-1, 1.0, True, "2"])

@@ -11,8 +11,10 @@ from rich.console import Console
 from sklearn.datasets import load_digits
 from torch import nn
 
-from lightning_ssl_geometry.diagnose import choose, command, diagnose
+from lightning_ssl_geometry.diagnose import choose, choosing, command, diagnose
 from lightning_ssl_geometry.diagnose.choosing import run_settings
+from lightning_ssl_geometry.report.choosing import choice_panels
+from lightning_ssl_geometry.report.ranking import Agreement
 
 RANKS = (1, 2, 4, 8, 16)
 
@@ -108,11 +110,45 @@ def test_scores_that_cannot_be_compared_are_taken_where_asked(tmp_path, capsys):
     assert more == {title for title, why in strict.left_out.items() if why.startswith("not comparable")}
     assert all(title in remark and title not in found.left_out for title in more)
     assert not any("Taken" in each for each in strict.remarks)
+    marked = {row["score"]: row["incomparable"] for row in found.score_rows()}
+    assert {title for title, why in marked.items() if why} == more
+    assert all(why == strict.left_out[title] for title, why in marked.items() if why)
+    with pytest.raises(ValueError, match=r"was left out: not comparable .* `incomparable` takes scores"):
+        strict.best(min(more))
     words = [f"{name}={folder}" for name, folder in folders.items()]
     for asked in ([], ["--incomparable"]):
         command.run_choose([*words, "--output", str(tmp_path / "chosen"), *asked])
         said = " ".join(capsys.readouterr().out.split())
         assert ("Taken, although they cannot be compared between these models" in said) is bool(asked)
+
+
+def test_if_no_score_can_be_compared_the_reasons_are_said(tmp_path, capsys, monkeypatch):
+    folders = diagnosed(tmp_path, {"a": network(2), "b": network(2, width=32)}, images(200))
+    everything = choosing.scores
+
+    def widths_matter(view, *, incomparable=False):
+        found, left_out = everything(view, incomparable=True)
+        return [], left_out | {score.title: "not comparable between models that differ in width" for score in found}
+
+    monkeypatch.setattr(choosing, "scores", widths_matter)
+    with pytest.raises(ValueError, match=r"Expected a score for these models, but all are left .*differ in width"):
+        choose(folders, resamples=20).best()
+    words = [f"{name}={folder}" for name, folder in folders.items()]
+    command.run_choose([*words, "--output", str(tmp_path / "chosen")])
+    said = capsys.readouterr().out
+    assert "No score can be compared between all models.\nLeft out: " in said
+    with pytest.raises(ValueError, match="Expected `incomparable` to be True or False, but got 'false'"):
+        choose(folders, incomparable="false")
+
+
+def test_a_star_marks_scores_that_cannot_be_compared():
+    agreement = Agreement(0.5, (0.1, 0.8), regret=0.02, regret_interval=(0.0, 0.1), by_chance=0.05, pairs=6)
+    tau, regret, _ = choice_panels({"Rank": agreement, "Loss": agreement}, {"a": 0.5}, 100, incomparable={"Rank"})
+    for panel in (tau, regret):
+        assert "Rank* " in panel.label
+        assert "Loss " in panel.label
+        assert panel.remark.endswith("*: a score that cannot be compared between these models.")
+    assert "*" not in choice_panels({"Rank": agreement}, {"a": 0.5}, 100)[0].remark
 
 
 def test_seeds_of_one_setting_count_once(digits):
