@@ -245,8 +245,9 @@ def _by_processes(decode: _Decode, places: range, *, workers: int, path: Path, r
         if "exited unexpectedly" not in str(error):
             raise
         raise RuntimeError(
-            f"A process that decodes images into {path} was ended from outside, perhaps for lack of memory: {error} "
-            "Start again to go on after the last block, with fewer `workers` if it happens again."
+            f"A process that decodes images into {path} ended: {error}. If it had an error of its own, this is printed "
+            "above; otherwise the system may have ended it for lack of memory. Start again to go on after the last "
+            "block, if need be with fewer `workers`."
         ) from error
 
 

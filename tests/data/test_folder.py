@@ -335,7 +335,7 @@ def test_processes_name_what_they_cannot_decode_and_go_on_after_a_kill(tmp_path,
     with monkeypatch.context() as patch:
         patch.setattr(image_cache, "_SENT", 1)
         patch.setattr(module, "_decode_one", killed)
-        with pytest.raises(RuntimeError, match=r"was ended from outside, .* Start again to go on"):
+        with pytest.raises(RuntimeError, match=r"A process that decodes images into .* Start again to go on"):
             folder(tmp_path, workers=1).setup()
     record = tmp_path / ".ssl_geometry-8.json"
     assert json.loads(record.read_text())["decoded"] == 5
