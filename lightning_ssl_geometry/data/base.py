@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.checks import inside, integer, one_of, switch
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.data.moments import moments
+from lightning_ssl_geometry.data.read_ahead import read_ahead
 from lightning_ssl_geometry.data.resize import check_box, fit, place
 from lightning_ssl_geometry.data.resumable import ResumableDataModule, Split
 from lightning_ssl_geometry.deprecation import by_position
@@ -43,6 +44,7 @@ class Images(NamedTuple):
         rows: int64 (N,), positions of this set's images among the M images. None: all images belong to the set.
         box: Integers (M, 4), the cell of each image in a larger black image: top, left, bottom and right in pixels.
             Bottom and right are exclusive. `mean` and `std` include the black pixels. None: images are not placed.
+        is_mapped: Whether `image` is a file that is memory-mapped, from which a loader reads ahead.
     """
 
     image: Tensor
@@ -50,6 +52,7 @@ class Images(NamedTuple):
     coarse_label: Tensor | None = None
     rows: Tensor | None = None
     box: Tensor | None = None
+    is_mapped: bool = False
 
 
 class Source(NamedTuple):
@@ -276,9 +279,13 @@ class _Slices:
         self.channels = channels
         self.kind = kind
 
+    def announce(self, positions: Tensor) -> None:
+        if self.images.is_mapped:
+            read_ahead(self.images.image, self.rows[positions])
+
     def __getitem__(self, positions: Tensor) -> dict[str, Any]:
         index = self.rows[positions]
-        columns = {name: column for name, column in self.images._asdict().items() if column is not None}
+        columns = {name: column for name, column in self.images._asdict().items() if isinstance(column, Tensor)}
         columns.pop("rows", None)
         # index_select copies whole images, where image[index] would go byte by byte
         batch = {name: column.index_select(0, index) for name, column in columns.items()}

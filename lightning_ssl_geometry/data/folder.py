@@ -102,7 +102,8 @@ class ImageFolderDataModule(ImageDataModule):
             train, test = torch.arange(0), torch.arange(len(image))
         else:
             train, test = random_split(len(image), self.test_fraction, self.seed)
-        return Source(Images(image, label, rows=train), Images(image, label, rows=test), listing.classes)
+        every = Images(image, label, is_mapped=True)
+        return Source(every._replace(rows=train), every._replace(rows=test), listing.classes)
 
     def for_diagnosis(self) -> "ImageFolderDataModule":
         """Return the data for a network that is not trained on them.

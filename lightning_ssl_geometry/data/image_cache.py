@@ -53,7 +53,9 @@ class Listing(NamedTuple):
         """Make the training set and the test set from the decoded images (M, C, H, W), one per file."""
         cut, label = self.train_size, torch.tensor(self.label) if self.classes else None
         train, test = (None, None) if label is None else (label[:cut], label[cut:])
-        return Source(Images(image[:cut], train), Images(image[cut:], test), self.classes)
+        return Source(
+            Images(image[:cut], train, is_mapped=True), Images(image[cut:], test, is_mapped=True), self.classes
+        )
 
 
 def content_key(root: Path, files: list[Path], *also: Any) -> str:

@@ -91,7 +91,7 @@ class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sa
 
 
 class BatchSource(Protocol):
-    """Maps a tensor of positions to a batch."""
+    """Maps a tensor of positions to a batch. It may have a method `announce`, which gets them a batch earlier."""
 
     def __getitem__(self, positions: Tensor, /) -> dict[str, Any]: ...
 
@@ -129,9 +129,23 @@ class BatchLoader:
         """Yield the batches of an epoch. After a resume, skip the batches that were already trained on."""
         self._handed = 0 if self._resumed_at is None else self._resume(self._resumed_at)
         self._epoch = self.sampler.epoch
-        for positions in islice(self.sampler, self._handed, None):
+        for positions in self._announced(islice(self.sampler, self._handed, None)):
             self._handed += 1
             yield self._source[positions] | {"epoch": self._epoch}
+
+    def _announced(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
+        announce = getattr(self._source, "announce", None)
+        if announce is None:
+            yield from batches
+            return
+        before: Tensor | None = None
+        for positions in batches:
+            announce(positions)
+            if before is not None:
+                yield before
+            before = positions
+        if before is not None:
+            yield before
 
     def state_dict(self) -> dict[str, int]:
         """Return the current epoch and the number of its batches that the network was trained on."""
