@@ -159,7 +159,13 @@ class _Decode(Dataset[str]):
     """
 
     def __init__(
-        self, decode_one: Callable[[Path], Tensor], files: Sequence[Path], path: Path, mark: str, shape: tuple[int, ...]
+        self,
+        decode_one: Callable[[Path], Tensor],
+        files: Sequence[Path],
+        path: Path,
+        *,
+        mark: str,
+        shape: tuple[int, ...],
     ) -> None:
         self.decode_one, self.files, self.path, self.mark, self.shape = decode_one, files, path, mark, shape
         self.start = os.path.getsize(path) - _MARK - int(np.prod(shape))
@@ -202,7 +208,7 @@ def _decode(
         with about_writing(path, remedy):
             mark = _mark(path, shape) if begun >= 0 else _new(path, key, shape)
         begun = max(begun, 0)
-        decode = _Decode(one, files, path, mark, shape)
+        decode = _Decode(one, files, path, mark=mark, shape=shape)
         places = range(begun, len(files))
         with Progress() as progress, _each(decode, places, workers=workers, path=path, remedy=remedy) as results:
             bar = progress.add_task(f"Decoding {len(files)} images", total=len(files), completed=begun)

@@ -62,7 +62,7 @@ def once(function: Callable[..., _Result], *given: Tensor) -> _Result:
     for known in done:
         if known.is_of(function, given):
             return known.result
-    new = _Done(function, given, _versions(given), function(*given))
+    new = _Done(function, given, versions=_versions(given), result=function(*given))
     has_nan = any(tensor.isnan().any() for tensor in given)  # it is equal to nothing
     if not has_nan and new.nbytes + sum(known.nbytes for known in done) <= _MOST:
         done.append(new)
