@@ -7,9 +7,12 @@ After each block the disk has the images and the record, and a decoding that was
 
 __all__ = ["Listing", "content_key", "mapped_images", "opened_image", "read_rgb"]
 
+import ctypes
 import json
 import multiprocessing
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -38,6 +41,7 @@ _BLOCK = 2**25  # bytes of images that are decoded before the disk has them
 _SENT = 64  # images that a process decodes before it says so
 _QUEUED = 4096  # images that threads have before them
 _ERROR = 300  # characters; a pipe must hold the errors of `_SENT` images, or a process does not end with its parent
+_PDEATHSIG = 1  # of Linux's prctl: the signal that a process gets when its parent ends
 _MARK = 16  # bytes behind the images: a number of this file, which its record repeats
 
 
@@ -246,7 +250,15 @@ def _each(decode: _Decode, places: range, *, workers: int, path: Path, remedy: s
 
 def _by_processes(decode: _Decode, places: range, *, workers: int, path: Path, remedy: str) -> Iterator[str]:
     drawn = torch.Generator()  # the loader draws from it, and not from the global random state
-    loader: Any = DataLoader(decode, _SENT, sampler=places, num_workers=workers, collate_fn=list, generator=drawn)
+    loader: Any = DataLoader(
+        decode,
+        _SENT,
+        sampler=places,
+        num_workers=workers,
+        collate_fn=list,
+        generator=drawn,
+        worker_init_fn=_end_with_parent,
+    )
     try:
         yield from _written(path, remedy, (result for part in loader for result in part))
     except RuntimeError as error:
@@ -257,6 +269,18 @@ def _by_processes(decode: _Decode, places: range, *, workers: int, path: Path, r
             "above; otherwise the system may have ended it for lack of memory. Start again to go on after the last "
             "block, if need be with fewer `workers`."
         ) from error
+
+
+def _end_with_parent(_: int) -> None:
+    """Let this process end when its parent is killed.
+
+    The DataLoader sees to this only from a moment on at which its process has started.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        os._exit(1)
 
 
 def _written(path: Path, remedy: str, results: Iterator[str]) -> Iterator[str]:

@@ -358,7 +358,7 @@ def test_after_a_kill_no_process_is_left_and_a_new_start_goes_on(tmp_path):
     while is_left(killed.pid) and monotonic() < until:
         sleep(0.1)
     assert not is_left(killed.pid)
-    subprocess.run(command, capture_output=True, timeout=120, check=True)
+    subprocess.run(command, capture_output=True, timeout=300, check=True)
     data = folder(root, image_size=256)
     data.setup()
     assert sorted(data._images["train"].image[:, 0, 0, 0].tolist()) == [*range(30), *range(100, 130)]
