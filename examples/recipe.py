@@ -412,6 +412,13 @@ def replace_tables(path: Path, tables: Mapping[Sequence[str], Sequence[Sequence[
     return 0 if write else others
 
 
+def readme_command(description: str | None, readme: Path, tables: Mapping[Sequence[str], Any]) -> None:
+    """The command line of a script that compares a README's tables, or writes them: ends with the number of others."""
+    arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--write", action="store_true", help="put the tables into the README")
+    sys.exit(replace_tables(readme, tables, write=arguments.parse_args().write))
+
+
 def _filled(cells: Sequence[str | None], line: str) -> list[str]:
     """Cells of a table's line, with those of the line in the file in place of None."""
     there = line.strip("| ").split(" | ")

@@ -6,7 +6,6 @@
 is. A table is found in the README by its first line.
 """
 
-import argparse
 import csv
 import math
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from after_training import HIDDEN, POOLS, STRENGTHS, WIDTHS  # noqa: E402
-from recipe import over_seeds, replace_tables  # noqa: E402
+from recipe import over_seeds, readme_command  # noqa: E402
 from reproduce import ACTIONS, ONE_BY_ONE, Singular, ranks  # noqa: E402
 
 EPOCHS = (0, 2, 10, 20, 30, 40)  # of the table of the longer runs
@@ -283,11 +282,5 @@ def tables() -> dict[tuple[str, ...], Sequence[Sequence[str | None]]]:
     }
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--write", action="store_true", help="put the tables into the README")
-    sys.exit(replace_tables(HERE / "README.md", tables(), write=arguments.parse_args().write))
-
-
 if __name__ == "__main__":
-    main()
+    readme_command(__doc__, HERE / "README.md", tables())

@@ -6,7 +6,6 @@
 found in the README by its first line.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import law  # noqa: E402
-from recipe import over_seeds, read, replace_tables  # noqa: E402
+from recipe import over_seeds, read, readme_command  # noqa: E402
 from reproduce import ARMS, BASE_SIZES, DISTANCES, SCORES, Row, by_cell  # noqa: E402
 
 PAPER = {  # file -> transformation -> test accuracies of MNIST in %, as far as we know them
@@ -70,11 +69,5 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
     }
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--write", action="store_true", help="put the tables into the README")
-    sys.exit(replace_tables(HERE / "README.md", tables(), write=arguments.parse_args().write))
-
-
 if __name__ == "__main__":
-    main()
+    readme_command(__doc__, HERE / "README.md", tables())

@@ -170,8 +170,10 @@ class _Decode(Dataset[str]):
         *,
         mark: str,
         shape: tuple[int, ...],
+        remedy: str,
     ) -> None:
         self.decode_one, self.files, self.path, self.mark, self.shape = decode_one, files, path, mark, shape
+        self.remedy = remedy
         self.start = os.path.getsize(path) - _MARK - int(np.prod(shape))
 
     def __len__(self) -> int:
@@ -183,7 +185,7 @@ class _Decode(Dataset[str]):
             pixels = _pixels(self.decode_one(file), self.shape[1:])
         except Exception as error:  # for broken files, Pillow raises not only OSError
             return f"{file} ({error})"[:_ERROR]
-        with self.path.open("r+b") as opened:
+        with about_writing(self.path, self.remedy), self.path.open("r+b") as opened:
             opened.seek(-_MARK, os.SEEK_END)
             if opened.read(_MARK).hex() != self.mark:
                 raise OSError("another process has begun a file of this name")
@@ -212,9 +214,9 @@ def _decode(
         with about_writing(path, remedy):
             mark = _mark(path, shape) if begun >= 0 else _new(path, key, shape)
         begun = max(begun, 0)
-        decode = _Decode(one, files, path, mark=mark, shape=shape)
+        decode = _Decode(one, files, path, mark=mark, shape=shape, remedy=remedy)
         places = range(begun, len(files))
-        with Progress() as progress, _each(decode, places, workers=workers, path=path, remedy=remedy) as results:
+        with Progress() as progress, _each(decode, places, workers=workers) as results:
             bar = progress.add_task(f"Decoding {len(files)} images", total=len(files), completed=begun)
             for first in range(begun, len(files), at_once):
                 for error in islice(results, at_once):
@@ -235,20 +237,20 @@ def _decode(
 
 
 @contextmanager
-def _each(decode: _Decode, places: range, *, workers: int, path: Path, remedy: str) -> Iterator[Iterator[str]]:
+def _each(decode: _Decode, places: range, *, workers: int) -> Iterator[Iterator[str]]:
     """Results of `decode` for these places, in their order."""
     if workers:
-        yield _by_processes(decode, places, workers=min(workers, -(-len(places) // _SENT)), path=path, remedy=remedy)
+        yield _by_processes(decode, places, workers=min(workers, -(-len(places) // _SENT)))
         return
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
     try:
         blocks = (places[first : first + _QUEUED] for first in range(0, len(places), _QUEUED))
-        yield _written(path, remedy, (result for block in blocks for result in pool.map(decode.__getitem__, block)))
+        yield (result for block in blocks for result in pool.map(decode.__getitem__, block))
     finally:
         pool.shutdown(cancel_futures=True)  # an interrupted run does not wait for the other files
 
 
-def _by_processes(decode: _Decode, places: range, *, workers: int, path: Path, remedy: str) -> Iterator[str]:
+def _by_processes(decode: _Decode, places: range, *, workers: int) -> Iterator[str]:
     drawn = torch.Generator()  # the loader draws from it, and not from the global random state
     loader: Any = DataLoader(
         decode,
@@ -260,14 +262,15 @@ def _by_processes(decode: _Decode, places: range, *, workers: int, path: Path, r
         worker_init_fn=_end_with_parent,
     )
     try:
-        yield from _written(path, remedy, (result for part in loader for result in part))
+        for part in loader:
+            yield from part
     except RuntimeError as error:
         if "exited unexpectedly" not in str(error):
             raise
         raise RuntimeError(
-            f"A process that decodes images into {path} ended: {error}. If it had an error of its own, this is printed "
-            "above; otherwise the system may have ended it for lack of memory. Start again to go on after the last "
-            "block, if need be with fewer `workers`."
+            f"A process that decodes images into {decode.path} ended: {error}. If it had an error of its own, this is "
+            "printed above; otherwise the system may have ended it for lack of memory. Start again to go on after the "
+            "last block, if need be with fewer `workers`."
         ) from error
 
 
@@ -281,14 +284,6 @@ def _end_with_parent(_: int) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
         os._exit(1)
-
-
-def _written(path: Path, remedy: str, results: Iterator[str]) -> Iterator[str]:
-    try:
-        yield from results
-    except OSError:  # of the file: errors of decoding are results
-        with about_writing(path, remedy):
-            raise
 
 
 def _pixels(image: Tensor, shape: tuple[int, ...]) -> bytes:

@@ -42,9 +42,9 @@ def test_rows_are_read_from_the_disk(tmp_path):
     assert not in_memory(image, 500)
 
 
-def test_batches_are_the_same_and_rows_in_memory_are_not_asked_for(tmp_path, monkeypatch):
+def test_batches_are_the_same_and_without_rows_or_a_call_nothing_is_asked_for(tmp_path, monkeypatch):
     image = mapped(tmp_path / "x.npy")
-    kinds = [Images(image, torch.arange(ROWS), is_mapped=mapped_file) for mapped_file in (False, True)]
+    kinds = [Images(image, torch.arange(ROWS), is_mapped=is_mapped) for is_mapped in (False, True)]
     loaders = [
         BatchLoader(
             _Slices(images, torch.arange(5, ROWS), None, split="train", augmented=True),
