@@ -97,9 +97,10 @@ def _draw(axes: "Axes", still: Still) -> None:
         near = z @ _VIEW[2] >= 0
         z, arrow = seen(z), None if arrow is None else seen(arrow)
     colors = np.array(CLASSES)[still.label]
-    for side, alpha in ((~near, 0.25), (near, 0.85)):
-        axes.scatter(z[side, 0], z[side, 1], s=9, c=colors[side], alpha=alpha, linewidths=0, zorder=3)
-        if arrow is not None and side.any():
+    order = np.random.default_rng(0).permutation(len(z))  # in the order of the classes, the last would hide the others
+    for side, alpha in ((order[~near[order]], 0.25), (order[near[order]], 0.85)):
+        axes.scatter(z[side, 0], z[side, 1], s=6, c=colors[side], alpha=alpha, linewidths=0, zorder=3)
+        if arrow is not None and len(side):
             axes.quiver(*z[side].T, *arrow[side].T, color=colors[side], alpha=alpha, **_ARROW)
 
 
