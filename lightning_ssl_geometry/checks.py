@@ -14,6 +14,7 @@ __all__ = [
     "listed",
     "named",
     "one_of",
+    "pathlike",
     "positive",
     "rows",
     "scalars",
@@ -29,6 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
 from operator import ge, gt, le, lt
+from os import PathLike
 from typing import Any
 
 import torch
@@ -203,6 +205,13 @@ def listed(**arguments: object) -> None:
         sequence = hasattr(value, "__len__") and hasattr(value, "__getitem__")
         if not sequence or isinstance(value, str | bytes | Mapping):
             raise ValueError(f"Expected `{name}` to be a list, but got {_said(value)}.")
+
+
+def pathlike(**arguments: object) -> None:
+    """Raise a ValueError if an argument is no path: no text and no :class:`pathlib.Path`."""
+    for name, value in arguments.items():
+        if not isinstance(value, str | PathLike):
+            raise ValueError(f"Expected `{name}` to be a path, but got {_said(value)}.")
 
 
 def dense(**arguments: Tensor) -> None:

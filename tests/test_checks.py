@@ -1,6 +1,7 @@
 """One wording for each kind of check."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +59,7 @@ _WRONG = [
     (lambda: checks.at_least(1, size="2"), "Expected `size` >= 1, but got '2', which is no number."),
     (lambda: checks.positive(tau=None), "Expected `tau` > 0, but got None."),
     (lambda: checks.inside("[0, 1)", share=[0.5]), "Expected `share` in [0, 1), but got [0.5]."),
+    (lambda: checks.pathlike(root=5), "Expected `root` to be a path, but got 5."),
     (lambda: checks.listed(names={"a": 1}), "Expected `names` to be a list, but got {'a': 1}."),
     (
         lambda: checks.dense(h=torch.eye(2).to_sparse()),
@@ -87,6 +89,7 @@ def test_what_fits_passes():
     checks.integer(1, views=1, size=np.int64(1))
     checks.seed(seed=-(2**63), other=np.int64(2**63 - 1))
     checks.listed(names=np.array(["a", "b"]), others=("a",))
+    checks.pathlike(root="data", cache=Path("cache"))
     checks.dense(h=torch.ones(2, 3).T)
     checks.scalars(scalars={"loss": torch.tensor([0.5]), "rank": np.float32(1), "nan": math.nan, "more": True})
     checks.inside("[0, 1]", low=0.0, high=1)

@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from lightning_ssl_geometry.checks import integer, one_of, switch
+from lightning_ssl_geometry.checks import integer, one_of, pathlike, switch
 from lightning_ssl_geometry.data.base import Images, ViewSettings
 from lightning_ssl_geometry.data.decoding import Decoder, Key, decoded, is_grey, sample
 from lightning_ssl_geometry.data.parts import Parts, PartsDataModule
@@ -100,6 +100,7 @@ class DatasetDataModule(PartsDataModule):
         super().__init__(batch_size, image_size=None, **own, **settings)
         integer(1, image_size=1 if image_size is None else image_size)
         integer(0, workers=workers)
+        pathlike(cache="" if cache is None else cache)
         one_of((None, *get_args(Kind)), kind=kind)
         switch(labels=labels, progress=progress)
         self.image_size = image_size

@@ -10,7 +10,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, inside, integer
+from lightning_ssl_geometry.checks import at_least, inside, integer, pathlike
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, ViewSettings, random_split
 from lightning_ssl_geometry.data.image_cache import (
     Listing,
@@ -75,6 +75,7 @@ class ImageFolderDataModule(ImageDataModule):
         super().__init__(batch_size, image_size=None, **settings)
         at_least(1, image_size=image_size)
         integer(0, workers=workers)
+        pathlike(root=root, cache=root if cache is None else cache)
         self._may_be_whole = test_fraction is None
         test_fraction = 0.2 if test_fraction is None else test_fraction
         inside("(0, 1]", test_fraction=test_fraction)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
 
+from lightning_ssl_geometry.checks import pathlike
 from lightning_ssl_geometry.data.base import ImageDataModule, ImageSettings
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.settings import passed_on
@@ -48,6 +49,7 @@ class TorchvisionDataModule(ImageDataModule):
         **settings: Unpack[ImageSettings],
     ) -> None:
         super().__init__(batch_size, **settings)
+        pathlike(root=root)
         self.root = root
         self.download = download
 

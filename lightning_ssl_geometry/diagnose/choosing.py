@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.checks import integer, switch
+from lightning_ssl_geometry import checks
+from lightning_ssl_geometry.checks import integer, named, switch
 from lightning_ssl_geometry.diagnose.comparison import is_diagnosis, labels_of, refuse_too_few, same_samples
 from lightning_ssl_geometry.diagnose.scores import NOT_COMPARABLE, Score, scores
 from lightning_ssl_geometry.report.choosing import choice_panels
@@ -202,6 +203,8 @@ def choose(
     switch(incomparable=incomparable)
     if labels is not None:
         integer(1, labels=labels)
+    checks.seed(seed=seed)
+    named(Mapping, settings=settings or {})
     for name in settings or {}:
         if name not in diagnoses:
             raise ValueError(f"Expected `settings` of {', '.join(diagnoses)}, but got {name!r}.")

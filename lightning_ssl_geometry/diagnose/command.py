@@ -313,6 +313,9 @@ def _compared(
     if len(named) < len(options.compare):
         raise ValueError(f"Expected different names of models, but got {', '.join(options.compare)}.")
     refuse_too_few(named)
+    beside = [option.name for option in IMAGES if options[option.name]]
+    if beside and all(is_diagnosis(Path(what)) for what in named.values()):
+        raise ValueError(f"Expected no --{beside[0]}: all models are folders of earlier diagnoses, which keep theirs.")
     waiting: dict[str, _Waiting] = {}
     seen = {name: _checked(name, what, options, waiting=waiting) for name, what in named.items()}
     refuse_different_data(seen, "Give --image_size or --data, so that all models get the same images.")

@@ -161,6 +161,8 @@ def truncate(path):
 def test_bad_arguments(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"`root` to be a folder of images, but there is none at .*nowhere"):
         folder(tmp_path / "nowhere").setup()
+    with pytest.raises(ValueError, match="`cache` to be a path, but got 5"):
+        ImageFolderDataModule(str(tmp_path), image_size=8, cache=5)
     with pytest.raises(ValueError, match="`image_size` >= 1, but got 0"):
         folder(tmp_path, image_size=0)
     with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\], but got 0"):

@@ -181,6 +181,9 @@ def test_the_settings_of_a_foreign_folder_are_not_taken(tmp_path, monkeypatch):
         ({"resamples": 0}, "Expected `resamples` to be an integer >= 1, but got 0"),
         ({"labels": 0}, "Expected `labels` to be an integer >= 1, but got 0"),
         ({"labels": 500}, "Expected `labels` below [0-9]+, the samples of the smallest class, but got 500"),
+        ({"seed": "a"}, "Expected `seed` to be an integer"),
+        ({"settings": {"m": 3}}, "Expected `settings` to hold Mappings, but 'm' is of type int"),
+        ({"settings": [1]}, "Expected `settings` to be a dict of names and Mappings, but got a list"),
         ({"layer": "g"}, "Expected `layer` 'g' in the diagnosis of 'rank 1', but it has h"),
     ],
 )
@@ -192,6 +195,13 @@ def test_bad_arguments(digits, arguments, message):
 def test_an_unknown_score_is_named_with_the_known_ones(digits):
     with pytest.raises(ValueError, match=r"Expected `by` to name a score, but got 'RankMe'\..*Effective rank"):
         choose(digits, resamples=5).best("RankMe")
+
+
+def test_images_that_no_model_would_see_are_refused(digits, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        command.run_choose([*map(str, digits.values()), "--output", str(tmp_path / "out"), "--images", str(tmp_path)])
+    assert "Expected no --images: all models are folders of earlier diagnoses" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_command_writes_tables_and_a_page(digits, tmp_path, capsys):
