@@ -154,6 +154,7 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
             options = SimpleNamespace(what=what, size=size, dataset=dataset, output=tmp_path)
             assert len(dict(recipe.settings(options))) == count
     monkeypatch.setattr(recipe, "DISTANCES", (1, None))
+    monkeypatch.setattr(recipe, "BASE_SIZES", (4,))
     small = ["subset=60", "val_fraction=0.2", "batch_size=20", "image_size=29"]
     more = ["--data=lightning_ssl_geometry.data.DigitsDataModule", *(f"--data.init_args.{word}" for word in small)]
     more += ["--trainer.max_epochs=1"]
@@ -169,6 +170,9 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
         assert (measured[[f"equivariance_mean_layers_{layer} {when}" for layer in (2, 5, 8)]] > 0).all(axis=None)
     assert (tmp_path / "laptop" / "distance" / "distance_classifier.png").stat().st_size > 10_000
     assert "| none | " in capsys.readouterr().out
+    make(recipe, "base_size", "--seeds", "0", "--output", str(tmp_path), "--", *more)
+    rows = pd.read_csv(tmp_path / "laptop" / "base_size" / "results.csv")
+    assert set(rows[rows["quantity"] == "classifier"]["cell"]) == {"4", "4, near", "a-ssl", "frozen"}
     monkeypatch.setattr(
         recipe.law, "NETWORKS", {"rotation": {"29 pixels": [], "28 pixels": []}, "scale": {"paper's": []}}
     )

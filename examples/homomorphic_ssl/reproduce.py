@@ -44,7 +44,9 @@ EPOCHS = {"translation": 20, "unstructured_translation": 60, "unstructured_scale
 LAYERS = ["layers.2", "layers.5", "layers.8"]  # the outputs of the three convolutions, after norm and ReLU
 
 
-def arm(name: str, group: str, options: argparse.Namespace, *, unstructured: bool = False) -> list[str]:
+def arm(
+    name: str, group: str, options: argparse.Namespace, *, unstructured: bool = False, base_size: int | None = None
+) -> list[str]:
     """What an arm adds to the command line after the config of its size."""
     overlay = f"unstructured_{group}" if unstructured else group
     added = [] if overlay == "scale" else ["--config", str(HERE / f"{overlay}.yaml")]
@@ -59,17 +61,17 @@ def arm(name: str, group: str, options: argparse.Namespace, *, unstructured: boo
         added += ["--data.init_args.image_size=33", f"--data.init_args.cache={options.output / 'cache'}"]
     if name in ("supervised", "frozen"):
         return [*added, "--config", str(HERE / "supervised.yaml"), f"{MODEL}train_backbone={name == 'supervised'}"]
-    added += [] if unstructured else measured(group, options.dataset)
+    added += [] if unstructured else measured(group, options.dataset, gap=base_size in (None, 1))
+    added += [] if base_size is None else [f"{MODEL}base_size={base_size}"]
     return added + ([f"{MODEL}mode=a-ssl", f"{VIEWS}action={group}", f"{VIEWS}num_views=2"] if name == "a-ssl" else [])
 
 
-def measured(group: str, dataset: str) -> list[str]:
-    """Measure the gap of the losses, and the equivariance error of each layer, before and after training."""
+def measured(group: str, dataset: str, *, gap: bool) -> list[str]:
+    """Measure the equivariance error of each layer, and the gap of the losses of single fibers, before and after."""
     own = {"group": group, "fill": BLACK[dataset]}
-    diagnostics = {
-        "loss_gap": {"class_path": f"{DIAGNOSTICS}LossGap", "init_args": own},
-        "equivariance": {"class_path": f"{DIAGNOSTICS}EquivarianceError", "init_args": own | {"layers": LAYERS}},
-    }
+    of_layers = {"class_path": f"{DIAGNOSTICS}EquivarianceError", "init_args": own | {"layers": LAYERS}}
+    diagnostics = {"loss_gap": {"class_path": f"{DIAGNOSTICS}LossGap", "init_args": own}} if gap else {}
+    diagnostics["equivariance"] = of_layers
     given = {"stages": ["probe"], "probe_size": 250, "probe_every_n_epochs": 1000, "diagnostics": diagnostics}
     added = ["--trainer.callbacks+=lightning_ssl_geometry.callbacks.GeometryMonitor"]
     return [*added, *(f"--trainer.callbacks.{name}={json.dumps(value)}" for name, value in given.items())]
@@ -100,8 +102,8 @@ def settings(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     elif what == "base_size":
         for size in BASE_SIZES:
             for limit in (None, 1):
-                added = [*arm("h-ssl", "translation", options), f"{MODEL}base_size={size}", *_limit(limit)]
-                yield f"{size}" if limit is None else f"{size}, near", added
+                added = arm("h-ssl", "translation", options, base_size=size)
+                yield f"{size}" if limit is None else f"{size}, near", [*added, *_limit(limit)]
     else:
         for limit in DISTANCES:
             yield f"{limit or 'none'}", [*arm("h-ssl", "translation", options), *_limit(limit)]

@@ -49,7 +49,8 @@ class LossGap(SampledRows):
 
     Results: `a_ssl` and `h_ssl` are the losses. `difference` is A-SSL minus H-SSL. `similarity` in [-1, 1] is the mean
     cosine between the embeddings of A-SSL and H-SSL for the same group element. An update costs 3 forward passes in
-    eval mode. The weights should stay constant.
+    eval mode. The weights should stay constant. Both losses compare single fibers (base size 1), so the projector must
+    take one fiber.
 
     Args:
         group: "rotation", "dihedral", "hue", "translation" or "scale".
@@ -152,6 +153,7 @@ class LossGap(SampledRows):
         The gradient flows to the networks. The group elements depend on `seed` and on `index`.
         """
         maps, group = self._maps(feature_extractor, image)
+        _takes_one_fiber(projector, maps.shape[1])
         u = counter_uniform(self.seed, _STREAM, index, size=6)
         base, moved, acted = self._elements(u, group, image=image, network=feature_extractor)
         embedded = [
@@ -228,6 +230,15 @@ class LossGap(SampledRows):
         if not isinstance(stride, int) or stride < 1:
             raise ValueError(f"Expected `stride` >= 1 for a network that does not name its own, but got {stride}.")
         return stride
+
+
+def _takes_one_fiber(projector: nn.Module, channels: int) -> None:
+    wanted = next((layer.in_features for layer in projector.modules() if isinstance(layer, nn.Linear)), channels)
+    if wanted > channels and wanted % channels == 0:
+        raise ValueError(
+            f"Expected a `projector` of one fiber, {channels} features, but got one of {wanted}: that of a base size "
+            f"of {wanted // channels}."
+        )
 
 
 def _fiber(maps: Tensor, place: Tensor) -> Tensor:

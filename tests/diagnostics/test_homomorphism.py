@@ -126,6 +126,11 @@ def test_what_a_network_does_not_say_must_be_given():
         gap(nn.Conv2d(1, 32, 3).double(), "rotation", images())
 
 
+def test_the_head_of_a_larger_base_space_is_refused():
+    with pytest.raises(ValueError, match="`projector` of one fiber, 32 features, but got one of 128: .* base size of 4"):
+        gap(network("translation"), "translation", images(), projector=MLPProjector(4 * 32, 16, 8).double())
+
+
 @pytest.mark.parametrize("scales", [(1.0, 1.0), (2.0, 1.0), (1.0, float("nan")), (0.0, 1.0), (1.0,)])
 def test_scales_out_of_order_are_refused(scales):
     with pytest.raises(ValueError, match="Expected `scales` > 0, at least 2, ascending, but got"):
