@@ -6,7 +6,8 @@
 data are not there is left out, and said so. Each job writes to OUTPUT/<job>/ and to OUTPUT/<job>.log; the recipes among
 them write the CSVs, tables and figures of their own commands. When the minutes are over, the job that is running is
 ended. The same command goes on from there: finished jobs are not repeated, and a recipe continues from the last
-checkpoints of its runs. Tests and benchmarks begin anew, so they are begun only if there is time for all of them.
+checkpoints of its runs. A fit saves one when it is ended, and every five minutes, so that a lost machine takes five
+minutes of it. Tests and benchmarks begin anew, so they are begun only if there is time for all of them.
 `--list` prints the jobs. `--smoke` runs all of them in miniature, without data and on any machine.
 
 It needs Linux or macOS. The tests and benchmarks are those of this repository: run it in a clone, after
@@ -33,6 +34,11 @@ sys.path[:0] = [str(HERE)]
 from recipe import alone, errors_in_one_line, markdown, output_folder  # noqa: E402
 
 STATES, RUNNING = "jobs.json", "running"  # the second has the process group of the latest job
+SAVING = (  # a recipe continues from the newest "last*.ckpt"
+    "--trainer.callbacks+=lightning.pytorch.callbacks.ModelCheckpoint",
+    "--trainer.callbacks.train_time_interval=0:05:00",
+    "--trainer.callbacks.filename=last-timed",
+)
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -66,7 +72,7 @@ class Taken(NamedTuple):
 
 
 def recipe(name: str, what: str, *more: str) -> list[str]:
-    return [f"examples/{name}/reproduce.py", *what.split(), "--output", "OUTPUT", "--jobs", "1", *more]
+    return [f"examples/{name}/reproduce.py", *what.split(), "--output", "OUTPUT", "--jobs", "1", "--", *more, *SAVING]
 
 
 JOBS = (
@@ -101,7 +107,6 @@ JOBS = (
         words=recipe(
             "geometry_of_contrastive_learning",
             "--size paper --seeds 0 --root DATA/cifar10",
-            "--",
             "--data=lightning_ssl_geometry.data.ImageFolderDataModule",
             "--data.init_args.image_size=32",
             "--data.init_args.batch_size=1024",
@@ -118,7 +123,6 @@ JOBS = (
         words=recipe(
             "content_suppresses_style",
             "table1 --seeds 0",
-            "--",
             "--data.init_args.batch_size=6144",
             "--trainer.max_epochs=100",
             "--trainer.check_val_every_n_epoch=10",
@@ -132,7 +136,6 @@ JOBS = (
         words=recipe(
             "homomorphic_ssl",
             "table1 --size paper --seeds 0 --root DATA",
-            "--",
             "--trainer.devices=1",
             "--trainer.strategy=auto",
             "--trainer.sync_batchnorm=false",
@@ -142,7 +145,6 @@ JOBS = (
         smoke=recipe(
             "homomorphic_ssl",
             "distance --seeds 0",
-            "--",
             "--data=lightning_ssl_geometry.data.DigitsDataModule",
             "--data.init_args.subset=60",
             "--data.init_args.batch_size=20",

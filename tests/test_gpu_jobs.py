@@ -1,12 +1,17 @@
 """examples/gpu.py: jobs in their order, ended by the clock, continued by a second command, left out without data."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
+import torch
 from recipes import EXAMPLES, beside
 
 ROOT = EXAMPLES.parent
@@ -106,6 +111,40 @@ def test_a_fit_that_is_cut_off_has_time_to_save(gpu, tmp_path):
     ]
     assert gpu(jobs, "--minutes", "0.05") == {"fit": "cut off"}
     assert saved.exists()
+
+
+def test_a_fit_on_a_lost_machine_goes_on_from_its_last_minutes(gpu, tmp_path):
+    """It is killed within its first epoch, which no other checkpoint callback has seen the end of."""
+    recipe = beside("", "recipe")
+    often = [word.replace("0:05:00", "0:00:01") for word in gpu.module.SAVING]
+    options = SimpleNamespace(root=None, more=["--trainer.max_epochs=100", "--data.init_args.batch_size=2", *often])
+    configs, data = [EXAMPLES / "simclr" / "laptop.yaml"], ["--data=lightning_ssl_geometry.data.DigitsDataModule"]
+    words = recipe.command(options, tmp_path, configs=configs, added=data, seed=0)
+    fit = recipe.Fit("fit", words, tmp_path, lambda folder: None)
+    first = threading.Thread(target=recipe.run_all, args=([fit], 1))
+    first.start()
+    killed = killed_once(tmp_path, "version_0/checkpoints/last-timed*.ckpt")
+    first.join()
+    second = threading.Thread(target=recipe.run_all, args=([fit], 1))
+    second.start()
+    went_on = killed_once(tmp_path, "version_*/checkpoints/last-timed*.ckpt", after=killed)
+    second.join()
+    assert went_on > killed > 0
+
+
+def killed_once(folder, pattern, after=0):
+    """Wait for a whole checkpoint of a step > `after`, kill the fit, and return the step."""
+    for _ in range(1200):
+        for path in folder.glob(pattern):
+            state = {"global_step": 0}
+            with suppress(RuntimeError, OSError, EOFError):  # it is being written
+                state = torch.load(path, weights_only=False)
+            if state["global_step"] > after:
+                subprocess.run(["pkill", "-9", "-P", str(os.getpid()), "-f", "lightning_ssl_geometry fit"], check=True)
+                assert state["epoch"] == 0
+                return state["global_step"]
+        time.sleep(0.1)
+    raise AssertionError(f"no checkpoint {pattern} in {folder}")
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
