@@ -1,6 +1,16 @@
 """Write files that stay complete if the process is killed or the disk is full."""
 
-__all__ = ["append", "replacing", "set_aside", "unfinished"]
+__all__ = [
+    "append",
+    "append_rows",
+    "read_rows",
+    "replacing",
+    "row",
+    "rows_kind",
+    "set_aside",
+    "unfinished",
+    "write_rows",
+]
 
 import errno
 import glob
@@ -10,6 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+_HEADER = 256  # bytes before the first record of an NPY file of ours: the number of records can grow within
 
 
 @contextmanager
@@ -43,6 +58,77 @@ def append(path: Path, text: str) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:
         os.close(descriptor)
+
+
+def row(epoch: int, step: int, values: ArrayLike) -> NDArray[np.void]:
+    """Return one record (1,) of an NPY file: `epoch`, `step` and the vector `values`, which becomes float32."""
+    vector = np.asarray(values, dtype="<f4")
+    found = np.empty(1, _kind(len(vector)))
+    found["epoch"], found["step"], found["values"] = epoch, step, vector
+    return found
+
+
+def write_rows(path: Path, rows: NDArray[np.void]) -> None:
+    """Write records of :func:`row` to an NPY file, in place of what is there."""
+    with replacing(path) as file:
+        file.write(_header(rows.dtype, len(rows)) + rows.tobytes())
+
+
+def append_rows(path: Path, rows: NDArray[np.void]) -> None:
+    """Append records of :func:`row` to an NPY file, or create it.
+
+    The header, which has the number of records, is written last. So a killed process leaves the records that were there
+    before. If the disk is full, an OSError is raised, and the file has these, too.
+    """
+    if not path.exists():
+        write_rows(path, rows)
+        return
+    with path.open("r+b", buffering=0) as file:
+        kind, count = _read_header(file)
+        end = _HEADER + count * kind.itemsize
+        file.truncate(end)  # what a killed process left behind
+        file.seek(end)
+        data = rows.tobytes()
+        if os.write(file.fileno(), data) < len(data):
+            file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        file.seek(0)
+        os.write(file.fileno(), _header(kind, count + len(rows)))
+
+
+def rows_kind(path: Path) -> np.dtype[np.void]:
+    """Return the type of the records of an NPY file. Raise a ValueError if the file is none of :func:`append_rows`."""
+    with path.open("rb") as file:
+        return _read_header(file)[0]
+
+
+def read_rows(file: BinaryIO) -> NDArray[np.void]:
+    """Read the whole records of an NPY file of :func:`append_rows`. Raise a ValueError for other files."""
+    kind, count = _read_header(file)
+    file.seek(_HEADER)
+    return np.frombuffer(file.read(count * kind.itemsize), kind)
+
+
+def _kind(length: int) -> np.dtype[np.void]:
+    return np.dtype([("epoch", "<i8"), ("step", "<i8"), ("values", "<f4", (length,))])
+
+
+def _header(kind: np.dtype[np.void], count: int) -> bytes:
+    about = repr({"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (count,)})
+    magic = np.lib.format.magic(1, 0) + (_HEADER - 10).to_bytes(2, "little")
+    return magic + about.encode().ljust(_HEADER - 11) + b"\n"
+
+
+def _read_header(file: BinaryIO) -> tuple[np.dtype[np.void], int]:  # the type of the records, and how many are whole
+    file.seek(0)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("it is no NPY file of version 1")
+    shape, _, kind = np.lib.format.read_array_header_1_0(file)
+    names = kind.names == ("epoch", "step", "values")
+    if file.tell() != _HEADER or len(shape) != 1 or not names or kind != _kind(*kind["values"].shape[:1] or (0,)):
+        raise ValueError("it has no records of `epoch`, `step` and `values`")
+    size: int = os.fstat(file.fileno()).st_size
+    return kind, min(shape[0], max(size - _HEADER, 0) // kind.itemsize)
 
 
 def set_aside(path: Path, why: str = "unreadable") -> Path:

@@ -35,9 +35,10 @@ class GeometryMonitor(StageCallback):
     Examples are `label`, `index`, `projector`, and the representations `h` (V, N, D) and embeddings `z` (V, N, P) of V
     views of N samples. A scalar is logged as `{stage}/{name}`, or as `{stage}/{name}_{key}` if the Metric returns a
     dict. All other results are written to the folder `geometry` of the run. A vector is appended to
-    `{stage}/{name}.csv`, and a larger array replaces `{stage}/{name}.npz`. `{stage}/rows_seen.csv` has the numbers of
-    observed samples and views. `quantities.json` describes the results. Before the first step, one training and one
-    validation batch are tried on a copy of the model, so that wrong settings fail early.
+    `{stage}/{name}.csv`, or to `{stage}/{name}.npy` if it has more than 512 values. A larger array replaces
+    `{stage}/{name}.npz`. `{stage}/rows_seen.csv` has the numbers of observed samples and views. `quantities.json`
+    describes the results. Before the first step, one training and one validation batch are tried on a copy of the
+    model, so that wrong settings fail early.
 
     Args:
         diagnostics: Name -> Metric. None: the standard set, as far as it applies to the model's projector.

@@ -8,19 +8,23 @@ import numpy as np
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
+from lightning_ssl_geometry.files import row
 from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.recording.logged import log_array
 from lightning_ssl_geometry.recording.run_files import RunFiles
 
 FIRST = ".first.npz"  # ends the name of a file with the first array of a run
+_WIDEST = 512  # values of a vector that is still written as text
 SEEN = "rows_seen"  # name of the CSV file with the number of samples behind each result
 
 
 class ArrayFiles:
     """Writes vectors and larger arrays to the folder `geometry` of a run.
 
-    A vector is appended as a row to `{name}.csv`, whose columns are epoch, step, 0, 1, 2 and so on. A larger array
-    replaces the file `{name}.npz`, which has the entries `values` (float32), `epoch` and `step`.
+    A vector is appended as a row to `{name}.csv`, whose columns are epoch, step, 0, 1, 2 and so on. A vector of more
+    than 512 values is appended to `{name}.npy` instead, in about a third of the space: an array of records with the
+    fields `epoch`, `step` and `values` (float32). If there is a CSV file, as of an older version, it is continued. A
+    larger array replaces the file `{name}.npz`, which has the entries `values` (float32), `epoch` and `step`.
 
     Args:
         files: The files of the run.
@@ -49,16 +53,21 @@ class ArrayFiles:
                 with self.files.replacing(f"geometry/{name}{ending}") as file:
                     np.savez(file, values=values.float().numpy(force=True), epoch=epoch, step=step)
             return
-        cells = [f"{value:.8g}" for value in values.tolist()]
-        header = ["epoch", "step", *map(str, range(len(cells)))]
-        self.files.append(f"geometry/{name}.csv", header, [epoch, step, *cells])
+        if len(values) > _WIDEST and not self._has(f"{name}.csv"):
+            self.files.append_record(f"geometry/{name}.npy", row(epoch, step, values.float().numpy(force=True)))
+        else:
+            cells = [f"{value:.8g}" for value in values.tolist()]
+            header = ["epoch", "step", *map(str, range(len(cells)))]
+            self.files.append(f"geometry/{name}.csv", header, [epoch, step, *cells])
         index = step if name.startswith("test/") else max(step - 1, 0)
         if self.files.writes:
             log_array(self.loggers, name, index, values=in_float64(values).numpy(force=True))
 
     def _endings(self, name: str, first: bool) -> list[str]:
-        known = self.files.writes and self.files.path(f"geometry/{name}{FIRST}").exists()
-        return [*([FIRST] if first and not known else []), ".npz"]
+        return [*([FIRST] if first and not self._has(f"{name}{FIRST}") else []), ".npz"]
+
+    def _has(self, name: str) -> bool:
+        return self.files.writes and self.files.path(f"geometry/{name}").exists()
 
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
         """Append a row with the numbers of observed samples and views to `geometry/{name}.csv`.

@@ -56,8 +56,8 @@ def log_run(
     """Log the figures of a run's report as images `geometry/{section}/{name}`, and the run's vectors as tables.
 
     TensorBoard and wandb group images by these names. wandb gets all figures in one row, so that a slider moves over
-    them together. Only wandb gets tables. The table `geometry/{stage}/{name}` has the columns of the CSV file of that
-    name.
+    them together. Only wandb gets tables. The table `geometry/{stage}/{name}` has the columns epoch, step, 0, 1
+    and so on.
 
     Args:
         loggers: Loggers of any kind. Only TensorBoardLogger and WandbLogger get figures.

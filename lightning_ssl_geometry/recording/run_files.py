@@ -22,8 +22,18 @@ from uuid import uuid4
 
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
+from numpy.typing import NDArray
 
-from lightning_ssl_geometry.files import append, replacing, set_aside, unfinished
+from lightning_ssl_geometry.files import (
+    append,
+    append_rows,
+    read_rows,
+    replacing,
+    rows_kind,
+    set_aside,
+    unfinished,
+    write_rows,
+)
 
 HISTORY = "history.json"
 
@@ -49,6 +59,7 @@ class RunFiles:
         self._announced: dict[str, Any] | None = None
         self._warned: set[str] = set()
         self._waiting: dict[str, str] = {}
+        self._waiting_records: dict[str, list[NDArray[np.void]]] = {}
         self._superseded: Path | None = None
 
     def place(self, folder: Path | None, writes: bool) -> None:
@@ -77,7 +88,7 @@ class RunFiles:
             return []
         stage, _, own = name.rpartition("/")
         folder = self.path(f"geometry/{stage}")
-        found = [*folder.glob(f"{glob.escape(own)}.*"), *folder.glob(f"{glob.escape(own)}_*.[cn][sp][vz]")]
+        found = [*folder.glob(f"{glob.escape(own)}.*"), *folder.glob(f"{glob.escape(own)}_*.[cn][sp][vzy]")]
         return sorted(path.relative_to(self.path("")).as_posix() for path in found)
 
     @contextmanager
@@ -113,6 +124,23 @@ class RunFiles:
                 with replacing(path) as whole:
                     whole.write((first + self._waiting[name]).encode())
             del self._waiting[name]
+
+    def append_record(self, name: str, record: NDArray[np.void]) -> None:
+        """Append a record of :func:`~lightning_ssl_geometry.files.row` to an NPY file, or create the file.
+
+        If the disk is full, the next call writes the record. Raises a ValueError if the number of values has changed.
+        """
+        if not self._may_write(name):
+            return
+        path, width = self.path(name), record["values"].shape[1]
+        if path.exists() and (kind := rows_kind(path)) != record.dtype:
+            raise ValueError(f"Expected {kind['values'].shape[0]} values in {path}, as earlier, but got {width}.")
+        records = self._waiting_records.setdefault(name, [])
+        records.append(record)
+        with self.or_warn(name):
+            self.claim(name)
+            append_rows(path, np.concatenate(records))
+            del self._waiting_records[name]
 
     def own(self, name: str) -> None:
         """Record that this run's logger writes a file. Raises a ValueError if another run wrote it."""
@@ -171,9 +199,9 @@ class RunFiles:
     def rewind(self, step: int, epoch: int | None = None) -> None:
         """Move files that were written to `geometry/` after the optimizer step `step` to a folder `superseded-*`.
 
-        From a CSV file, only the rows after `step` are moved. If `step` is 0, all files are moved. If `epoch` is given,
-        results of this and later epochs are moved instead, whatever their step. An unreadable file is renamed, with a
-        warning.
+        From a CSV or NPY file, only the rows after `step` are moved. If `step` is 0, all files are moved. If `epoch` is
+        given, results of this and later epochs are moved instead, whatever their step. An unreadable file is renamed,
+        with a warning.
         """
         until = _Until(step, epoch)
         for name in sorted(self.names) if self.writes else []:
@@ -182,7 +210,9 @@ class RunFiles:
                 left.unlink()
             if name.startswith("geometry/") and path.exists():
                 try:
-                    rewind = {".csv": _rewind_rows, ".npz": _rewind_array}.get(path.suffix, _rewind_whole)
+                    rewind = {".csv": _rewind_rows, ".npy": _rewind_records, ".npz": _rewind_array}.get(
+                        path.suffix, _rewind_whole
+                    )
                     rewind(path, until, partial(self.aside, name))
                 except (ValueError, KeyError, EOFError, OSError) as error:
                     aside = set_aside(path)
@@ -201,6 +231,7 @@ class RunFiles:
         """Prepare for another fit, with a new folder `superseded-*`."""
         self._superseded = None
         self._waiting.clear()
+        self._waiting_records.clear()
 
     def _record(self) -> dict[str, Any] | None:
         path = self.path(HISTORY)
@@ -297,6 +328,20 @@ def _rewind_rows(path: Path, until: _Until, aside: Callable[[], Path]) -> None:
     if kept:
         with replacing(path) as file:
             file.write("".join(f"{line}\n" for line in [header, *kept]).encode())
+    else:
+        path.unlink()
+
+
+def _rewind_records(path: Path, until: _Until, aside: Callable[[], Path]) -> None:
+    with path.open("rb") as file:
+        rows = read_rows(file)
+    early = np.array([until.keeps(int(row["epoch"]), int(row["step"])) for row in rows], dtype=bool)
+    if early.all() and len(rows):
+        return
+    if not early.all():
+        write_rows(aside(), rows[~early])
+    if early.any():
+        write_rows(path, rows[early])
     else:
         path.unlink()
 

@@ -1,6 +1,17 @@
 """Read the files of a run, up to a maximum size. A problem gives a sentence on the page (a note), not an error."""
 
-__all__ = ["Reads", "Table", "attempt", "is_there", "listed", "plain", "read_npz", "read_table", "read_text"]
+__all__ = [
+    "Reads",
+    "Table",
+    "attempt",
+    "is_there",
+    "listed",
+    "plain",
+    "read_npz",
+    "read_records",
+    "read_table",
+    "read_text",
+]
 
 import csv
 import io
@@ -16,6 +27,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lightning_ssl_geometry.files import read_rows
 
 _Result = TypeVar("_Result")
 
@@ -149,10 +162,21 @@ def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Read numeric arrays from an NPZ file, by name. Raise a ValueError if the file or an array is too large."""
     with _opened(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) > _MOST_NPZ_BYTES:
-            raise ValueError(f"it has {_size(size)}, and no more than {_size(_MOST_NPZ_BYTES)} are read")
+        _check_size(file)
         with zipfile.ZipFile(file) as archive:
             return {name: _member(archive, name) for name in names}
+
+
+def read_records(path: Path) -> NDArray[np.void]:
+    """Read records `epoch`, `step` and `values` from an NPY file. Raise a ValueError if it is too large or another."""
+    with _opened(path) as file:
+        _check_size(file)
+        return read_rows(file)
+
+
+def _check_size(file: io.BufferedReader) -> None:
+    if (size := os.fstat(file.fileno()).st_size) > _MOST_NPZ_BYTES:
+        raise ValueError(f"it has {_size(size)}, and no more than {_size(_MOST_NPZ_BYTES)} are read")
 
 
 def _opened(path: Path) -> io.BufferedReader:

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry.report.files import Table, attempt, listed, plain, read_npz, read_table
+from lightning_ssl_geometry.report.files import Table, attempt, listed, plain, read_npz, read_records, read_table
 
 _MOST_SCALARS, _MOST_SAMPLES = 1_000, 20_000
 FIRST = ".first"  # ends the name of a file with the first array of a run
@@ -134,10 +134,16 @@ def read_scalars(path: Path) -> tuple[dict[str, Series], list[str]]:
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, Readouts], list[str]]:
-    """Return the vectors in geometry/<stage>/<name>.csv (columns epoch, step, 0, 1, ...), and sentences on problems."""
+    """Return the vectors in geometry/<stage>/<name>.csv (columns epoch, step, 0, 1, ...), and sentences on problems.
+
+    Long vectors are in <name>.npy (records of `epoch`, `step` and `values`). If there are both, the NPY file is read.
+    """
     if not folder.is_dir():
         raise ValueError("it is no folder")
-    return _read_each(folder, ".csv", _read_array)
+    short, notes = _read_each(folder, ".csv", _read_array)
+    long, more = _read_each(folder, ".npy", _read_records)
+    both = [f"geometry/{plain(name)}.csv was left out: there is a {plain(name)}.npy." for name in long if name in short]
+    return short | long, [*notes, *more, *both]
 
 
 def read_snapshots(folder: Path) -> tuple[dict[str, Snapshot], list[str]]:
@@ -198,15 +204,27 @@ def _read_array(path: Path, name: str, shown: str) -> tuple[Readouts | None, lis
     if table.columns[:2] != ("epoch", "step") or len(table.columns) < 3:
         return None, [*notes, f"{shown} has no columns epoch, step, 0, 1, ...; it was left out."]
     values = np.stack([floats(row) for row in table.rows])
-    kept = _countable(values[:, 1])
+    return _in_order(Readouts(name, values[:, 0], values[:, 1], values=values[:, 2:]), shown, notes)
+
+
+def _read_records(path: Path, name: str, shown: str) -> tuple[Readouts | None, list[str]]:
+    rows = read_records(path)
+    if not len(rows):
+        return None, [f"{shown} has no rows."]
+    epoch, step, values = (rows[key].astype(np.float64) for key in ("epoch", "step", "values"))
+    return _in_order(Readouts(name, epoch, step, values=values), shown, [])
+
+
+def _in_order(found: Readouts, shown: str, notes: list[str]) -> tuple[Readouts | None, list[str]]:
+    kept = _countable(found.step)
     if not kept.all():
         notes.append(f"{shown}: left out rows without a step, {(~kept).sum()} of {len(kept)}.")
     if not kept.any():
         return None, notes
-    values = values[kept][np.argsort(values[kept, 1], kind="stable")]
-    values = values[_last_of_each(values[:, 1])]
-    epoch = np.where(_countable(values[:, 0]), values[:, 0], np.nan)
-    return Readouts(name, epoch, values[:, 1], values=values[:, 2:]), notes
+    found = found.rows(kept)
+    found = found.rows(np.argsort(found.step, kind="stable"))
+    found = found.rows(_last_of_each(found.step))
+    return replace(found, epoch=np.where(_countable(found.epoch), found.epoch, np.nan)), notes
 
 
 def _plain_names(scalars: dict[str, Series]) -> dict[str, Series]:

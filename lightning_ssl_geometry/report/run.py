@@ -53,7 +53,7 @@ class Run(Located):
         folder: Folder of the files.
         name: Name of the folder. If this is `version_*`, it begins with the name of the parent folder.
         scalars: metrics.csv, by logged name, such as `val/loss`.
-        arrays: geometry/*.csv, by logged name, such as `train/log_spectrum_h`.
+        arrays: geometry/*.csv and *.npy, by logged name, such as `train/log_spectrum_h`.
         evaluations: linear_evaluation.csv.
         info: run.json.
         config: Text of config.yaml.

@@ -127,9 +127,7 @@ def test_what_a_network_does_not_say_must_be_given():
 
 
 def test_the_head_of_a_larger_base_space_is_refused():
-    with pytest.raises(
-        ValueError, match=r"`projector` of one fiber, 32 features, .* base size of 4"
-    ):
+    with pytest.raises(ValueError, match=r"`projector` of one fiber, 32 features, .* base size of 4"):
         gap(network("translation"), "translation", images(), projector=MLPProjector(4 * 32, 16, 8).double())
 
 
