@@ -38,7 +38,7 @@ from torch.nn import functional as F
 from lightning_ssl_geometry.nn.equivariant.layers import GroupBatchNorm, GroupConv2d, LiftingConv2d
 
 SCALES = (1.0, 1.25, 1.33, 1.5, 1.66, 1.75)
-OURS, TOLERANCE = "this package", 1e-5
+OURS, AGAIN, TOLERANCE = "this package", "this package, `recompute`", 1e-5
 GEOMETRY = ((11, 11, 1), (7, 3, 2), (7, 3, 2))  # kernel, effective size and stride of each layer
 
 
@@ -69,9 +69,11 @@ def network(convs: list[nn.Module], norm: Callable[[int], nn.Module] | None, wid
     return nn.Sequential(*layers)
 
 
-def ours(width: int, norm: bool) -> nn.Module:
+def ours(width: int, norm: bool, recompute: bool = False) -> nn.Module:
     convs = [
-        (LiftingConv2d if i == 0 else GroupConv2d)(c_in, width * 2**i, k, e, SCALES, stride=stride)
+        (LiftingConv2d if i == 0 else GroupConv2d)(
+            c_in, width * 2**i, k, e, scales=SCALES, stride=stride, recompute=recompute
+        )
         for i, (c_in, (k, e, stride)) in enumerate(zip((1, width, 2 * width), GEOMETRY, strict=True))
     ]
     return network(convs, GroupBatchNorm if norm else None, width, inplace=False)  # in place, a view costs a copy
@@ -99,12 +101,14 @@ def ready_made(model: nn.Module, width: int, norm: bool) -> nn.Module:
 
 
 def scale_networks(sesn: Path, width: int, norm: bool) -> dict[str, nn.Module]:
-    """The three contestants with the same weights."""
+    """The contestants with the same weights."""
     torch.manual_seed(0)
-    own, theirs = ours(width, norm), published(sesn, width, norm)
+    own, theirs, again = ours(width, norm), published(sesn, width, norm), ours(width, norm, recompute=True)
+    again.load_state_dict(own.state_dict())
     for mine, other in zip(own.parameters(), theirs.parameters(), strict=True):
         other.data.copy_(mine.data.view(other.shape))  # (O, I, F) as (O, I, 1, F)
-    return {OURS: own, "published code": theirs, "ready-made filters": ready_made(own, width, norm)}
+    ready = ready_made(own, width, norm)
+    return {OURS: own, AGAIN: again, "published code": theirs, "ready-made filters": ready}
 
 
 def check_agreement(models: dict[str, nn.Module], x: Tensor) -> None:
@@ -157,18 +161,27 @@ def seconds(model: nn.Module, x: Tensor) -> float:
     return time.perf_counter() - begin
 
 
+def kept(model: nn.Module, x: Tensor) -> int:
+    """The bytes that a forward pass keeps for the backward pass, without the parameters."""
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    alive: list[Tensor] = []  # so that no address is taken twice
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: alive.append(tensor) or tensor, lambda tensor: tensor):
+        model(x)
+    sizes = {storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in alive)}
+    return sum(size for at, size in sizes.items() if at not in own)
+
+
 def compare(title: str, models: dict[str, nn.Module], x: Tensor, rounds: int) -> None:
-    """Print a table: per contestant the median time, and the median over rounds of its time over ours."""
+    """Print a table: the median time, the median over rounds of the time over ours, and what is kept for backward."""
     for model in models.values():
         seconds(model, x)
     times = [{name: seconds(model, x) for name, model in models.items()} for _ in range(rounds)]
-    print(f"\n| {title} | ms, median (range) | time / ours |\n| --- | ---: | ---: |")
+    print(f"\n| {title} | ms, median (range) | time / ours | MiB kept |\n| --- | ---: | ---: | ---: |")
     for name in models:
         taken = [1e3 * t[name] for t in times]
         ratio = statistics.median(t[name] / t[OURS] for t in times)
-        print(
-            f"| {name} | {statistics.median(taken):.0f} ({min(taken):.0f}-{max(taken):.0f}) | {ratio:.2f} |", flush=True
-        )
+        spread = f"{statistics.median(taken):.0f} ({min(taken):.0f}-{max(taken):.0f})"
+        print(f"| {name} | {spread} | {ratio:.2f} | {kept(models[name], x) / 2**20:.0f} |", flush=True)
 
 
 def main() -> None:

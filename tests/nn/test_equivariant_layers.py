@@ -8,6 +8,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.testing import assert_close
 
+from lightning_ssl_geometry.nn import EquivariantCNN
 from lightning_ssl_geometry.nn.equivariant import layers, separable
 from lightning_ssl_geometry.nn.equivariant.basis import hermite_gaussian_basis, hermite_lines, supports
 from lightning_ssl_geometry.nn.equivariant.layers import GroupBatchNorm, GroupConv2d, LiftingConv2d
@@ -315,11 +316,43 @@ def test_repr_names_the_settings():
     )
 
 
+def kept(model, x):
+    """The output, and the bytes that the backward pass needs beside the parameters."""
+    own, seen = {p.untyped_storage().data_ptr() for p in model.parameters()}, {}
+
+    def pack(tensor):
+        alive.append(tensor)
+        seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    alive = []
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        z = model(x)
+    return z, sum(size for at, size in seen.items() if at not in own)
+
+
+@pytest.mark.parametrize("group", ["scale", "rotation", "hue"])
+def test_inner_maps_that_are_computed_again_take_no_memory_and_change_nothing(group, product):
+    x = torch.rand(4, 3, 13, 13, requires_grad=True)
+    found = {}
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        model = EquivariantCNN(3, 8, group, kernels="paper", recompute=recompute)
+        z, size = kept(model, x)
+        first = torch.autograd.grad(z.square().sum(), [x, *model.parameters()], create_graph=True)
+        second = torch.autograd.grad(first[0].square().sum(), list(model.parameters()))
+        found[recompute] = (z, *first, *second, *model.buffers()), size
+    for again, once in zip(found[True][0], found[False][0], strict=True):
+        assert torch.equal(again, once)
+    assert found[True][1] < 0.9 * found[False][1]
+
+
 BAD = [
     ({"in_channels": 0}, "`in_channels` to be an integer >= 1, but got 0"),
     ({"out_channels": 0}, "`out_channels` to be an integer >= 1, but got 0"),
     ({"stride": 0}, "`stride` to be an integer >= 1, but got 0"),
     ({"padding": -1}, "`padding` >= 0, but got -1"),
+    ({"recompute": 1}, "`recompute` to be True or False, but got 1"),
     ({"padding_mode": "reflect"}, "`padding_mode` to be one of .'zeros', 'circular'., but got 'reflect'"),
     ({"kernel_size": 4}, "`kernel_size` odd and >= 1, but got 4"),
     ({"effective_size": 6}, r"`effective_size` in \[1, 5\], but got 6"),

@@ -63,6 +63,8 @@ class EquivariantCNN(nn.Module):
         basis_type: "A", "B" or "fitted", the basis functions of all filters (see
             :func:`~lightning_ssl_geometry.nn.equivariant.basis.hermite_gaussian_basis`). "fitted" makes narrow filters
             more equivariant to scale.
+        recompute: Whether the backward pass computes the convolutions' inner maps a second time (see
+            :class:`FilterBank`): less memory, and more time.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -82,6 +84,7 @@ class EquivariantCNN(nn.Module):
         rotations: int | None = None,
         kernels: Kernels | tuple[Layer, Layer, Layer] | None = None,
         basis_type: BasisType = "A",
+        recompute: bool = False,
     ) -> None:
         super().__init__()
         of_group = elements(group, scales, rotations)
@@ -95,7 +98,7 @@ class EquivariantCNN(nn.Module):
         channels = [in_channels, width, 2 * width, 4 * width]
         self.layers = nn.Sequential()
         reach = {"scale_size": scale_interaction, "rotation_size": self.group_shape[1] if interaction else 1}
-        filters = _filters(of_group, padding_mode, basis_type)
+        filters = _filters(of_group, padding_mode, basis_type, recompute=recompute)
         for i, (kernel, effective, stride) in enumerate(sizes_of_layers):
             sizes, filters["stride"] = {"kernel_size": kernel, "effective_size": effective}, stride
             a, b = channels[i : i + 2]
@@ -135,6 +138,8 @@ class EquivariantResNet(nn.Module):
             by other angles than quarter turns are approximate.
         basis_type: "A", "B" or "fitted", the basis functions of all filters (see
             :func:`~lightning_ssl_geometry.nn.equivariant.basis.hermite_gaussian_basis`).
+        recompute: Whether the backward pass computes the convolutions' inner maps a second time (see
+            :class:`FilterBank`): less memory, and more time.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -154,6 +159,7 @@ class EquivariantResNet(nn.Module):
         *,
         rotations: int | None = None,
         basis_type: BasisType = "A",
+        recompute: bool = False,
     ) -> None:
         super().__init__()
         stages = _stages(widths, strides, blocks)
@@ -162,7 +168,7 @@ class EquivariantResNet(nn.Module):
         self.scales, self.rotations, self.group_shape = of_group.scales, of_group.rotations, of_group.shape
         self.orientation = of_group.orientation if of_group.shape[1] > 1 else None
         self._square = _turns_pixels(of_group)
-        filters = _filters(of_group, padding_mode, basis_type)
+        filters = _filters(of_group, padding_mode, basis_type, recompute=recompute)
         self.layers = nn.Sequential(
             LiftingConv2d(in_channels, 9, kernel_size=7, effective_size=7, **filters),
             GroupConv2d(9, width, kernel_size=7, effective_size=3, **filters),
@@ -327,9 +333,11 @@ class UnstructuredMLP(nn.Module):
         return self.layers(x).unflatten(1, (self.side, self.side, 1, self.out_dim)).permute(0, 4, 3, 1, 2)
 
 
-def _filters(group: GroupElements, padding_mode: PaddingMode, basis_type: BasisType) -> FilterSettings:
+def _filters(
+    group: GroupElements, padding_mode: PaddingMode, basis_type: BasisType, *, recompute: bool
+) -> FilterSettings:
     of_group = FilterSettings(scales=group.scales, rotations=group.rotations, orientation=group.orientation)
-    return FilterSettings(**of_group, padding_mode=padding_mode, basis_type=basis_type)
+    return FilterSettings(**of_group, padding_mode=padding_mode, basis_type=basis_type, recompute=recompute)
 
 
 def _layers(kernels: Kernels | Sequence[Layer]) -> Sequence[Layer]:

@@ -23,8 +23,9 @@ from typing import Literal, TypedDict, Unpack, get_args
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
-from lightning_ssl_geometry.checks import at_least, integer, one_of
+from lightning_ssl_geometry.checks import at_least, integer, one_of, switch
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.groups.orientation import (
     Orientation,
@@ -49,6 +50,7 @@ class FilterSettings(TypedDict, total=False):
     padding_mode: PaddingMode
     bias: bool
     basis_type: BasisType
+    recompute: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,8 @@ class FilterBank:
         basis_type: "A", filters of one width; "B", filters of several widths with orders of at most 4; or "fitted", as
             "A" at the largest scale and the nearest filters to these at smaller scales (see
             :func:`~lightning_ssl_geometry.nn.equivariant.basis.hermite_gaussian_basis`).
+        recompute: Whether the backward pass computes the convolution's inner maps a second time. Then the layer keeps
+            its input alone, which takes less memory and more time. Outputs and gradients are the same.
 
     Raises:
         ValueError: If a number of channels, the stride, the padding or its mode is out of range.
@@ -88,12 +92,14 @@ class FilterBank:
     padding_mode: PaddingMode = "zeros"
     bias: bool = False
     basis_type: BasisType = "A"
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         integer(1, in_channels=self.in_channels, out_channels=self.out_channels, stride=self.stride)
         one_of(get_args(PaddingMode), padding_mode=self.padding_mode)
         one_of(get_args(Orientation), orientation=self.orientation)
         integer(1, rotations=self.rotations)
+        switch(recompute=self.recompute)
         if self.padding is not None:
             at_least(0, padding=self.padding)
 
@@ -131,6 +137,7 @@ class _SteerableConv2d(nn.Module):
         self.scales, self.rotations, self.orientation = tuple(bank.scales), bank.rotations, bank.orientation
         self.orientations, self.basis_type = bank.orientations, bank.basis_type
         self.stride, self.padding, self.padding_mode = bank.stride, bank.border, bank.padding_mode
+        self.recompute = bank.recompute
         for s, functions in enumerate(bank.basis()):
             self.register_buffer(f"basis_{s}", functions.to(torch.get_default_dtype()), persistent=False)
         self.supports = supports(self.kernel_size, self.scales)
@@ -147,6 +154,16 @@ class _SteerableConv2d(nn.Module):
     @abstractmethod
     def filters(self) -> list[Tensor]:
         """Return the filters, one tensor for each convolution in the layer."""
+
+    @abstractmethod
+    def _maps(self, x: Tensor) -> Tensor:
+        """Return the output of the layer."""
+
+    def _run(self, x: Tensor) -> Tensor:
+        if self.recompute:
+            z: Tensor = checkpoint(self._maps, x, use_reentrant=False, preserve_rng_state=False)
+            return z
+        return self._maps(x)
 
     def extra_repr(self) -> str:
         names = (
@@ -188,8 +205,8 @@ class LiftingConv2d(_SteerableConv2d):
         out_channels: C_out.
         kernel_size: Width in pixels of the filters at the largest scale, odd.
         effective_size: e. A filter has e^2 weights for each input channel.
-        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode`, `bias` and `basis_type` of
-            :class:`FilterBank`.
+        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode`, `bias`, `basis_type` and
+            `recompute` of :class:`FilterBank`.
 
     Raises:
         ValueError: If an argument is out of range. A call raises it if the input has a wrong shape.
@@ -231,6 +248,9 @@ class LiftingConv2d(_SteerableConv2d):
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim != 4 or x.shape[1] != self.in_channels:
             raise ValueError(f"Expected `x` of shape (N, {self.in_channels}, H, W), but got {tuple(x.shape)}.")
+        return self._run(x)
+
+    def _maps(self, x: Tensor) -> Tensor:
         # A clone: with one channel any layout counts as channels last, but convolutions choose by the strides.
         x = x.movedim(1, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 1)
         filters = self.filters()
@@ -252,8 +272,8 @@ class GroupConv2d(_SteerableConv2d):
             zeros.
         rotation_size: Number of orientations in a filter's input: 1 (its own) or R (all): `rotations`, or twice as many
             for "dihedral".
-        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode`, `bias` and `basis_type` of
-            :class:`FilterBank`.
+        **other: `scales`, `rotations`, `orientation`, `stride`, `padding`, `padding_mode`, `bias`, `basis_type` and
+            `recompute` of :class:`FilterBank`.
 
     Raises:
         ValueError: If an argument is out of range. A call raises it if the input has a wrong shape.
@@ -302,6 +322,9 @@ class GroupConv2d(_SteerableConv2d):
         if z.ndim != 5 or z.shape[1:3] != (self.in_channels, order):
             wanted = f"(N, {self.in_channels}, {order}, H, W)"
             raise ValueError(f"Expected `z` of shape {wanted}, but got {tuple(z.shape)}.")
+        return self._run(z)
+
+    def _maps(self, z: Tensor) -> Tensor:
         reached = self._all_orientations_inputs(z) if self.rotation_size > 1 else self._own_orientation_inputs(z)
         maps = [self._at_scale(s, images) for s, images in enumerate(reached)]
         return self._finish(_from_channels([m for at_scale in maps for m in at_scale], self.out_channels))
