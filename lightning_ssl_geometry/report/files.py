@@ -162,7 +162,7 @@ def read_table(path: Path, shown: str) -> tuple[Table, list[str]]:
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Read numeric arrays from an NPZ file, by name. Raise a ValueError if the file or an array is too large."""
     with _opened(path) as file:
-        _refuse_large(file)
+        _within_limit(file)
         with zipfile.ZipFile(file) as archive:
             return {name: _member(archive, name) for name in names}
 
@@ -170,11 +170,11 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 def read_records(path: Path) -> NDArray[np.void]:
     """Read records `epoch`, `step` and `values` from an NPY file. Raise a ValueError if it is too large or another."""
     with _opened(path) as file:
-        _refuse_large(file)
+        _within_limit(file)
         return read_rows(file)
 
 
-def _refuse_large(file: io.BufferedReader) -> None:
+def _within_limit(file: io.BufferedReader) -> None:
     if (size := os.fstat(file.fileno()).st_size) > _MOST_NPZ_BYTES:
         raise ValueError(f"it has {_size(size)}, and no more than {_size(_MOST_NPZ_BYTES)} are read")
 
