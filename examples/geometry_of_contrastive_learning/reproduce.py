@@ -19,6 +19,7 @@ writes a results.csv.
 import argparse
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 
 from lightning_ssl_geometry.functional.groups.rotation import rotation_rank
-from lightning_ssl_geometry.functional.spectrum import singular_values_rank
+from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank, singular_values_rank
 from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report import Run, comparison_figures, read_run, write_comparison
 from lightning_ssl_geometry.report.logs import Series
@@ -186,11 +187,18 @@ def spectra(groups: dict[str, list[Path]]) -> list[Singular]:
 
 def ranks(rows: list[Singular]) -> str:
     """Markdown: the rank of W by several thresholds, of an untrained W and of the trained ones."""
-    names = {f"sum of squares, {100 * tau:g}%": (tau, "cumulative") for tau in (0.9, 0.99)}
-    names |= {f"{tau:g} of the largest": (tau, "relative") for tau in (0.1, 0.01)}
-    names |= {f"Eq. 2 as printed, tau = {tau:g}": (tau, "absolute") for tau in (0.5, 0.1, 0.01)}
+    names = {
+        f"sum of squares, {100 * tau:g}%": partial(singular_values_rank, tau=tau, mode="cumulative")
+        for tau in (0.9, 0.99)
+    }
+    names |= {"entropy (effective rank)": singular_values_effective_rank}
+    names |= {f"{tau:g} of the largest": partial(singular_values_rank, tau=tau, mode="relative") for tau in (0.1, 0.01)}
+    names |= {
+        f"Eq. 2 as printed, tau = {tau:g}": partial(singular_values_rank, tau=tau, mode="absolute")
+        for tau in (0.5, 0.1, 0.01)
+    }
     groups, lines = dict.fromkeys(row.group for row in rows), []
-    for name, (tau, mode) in names.items():
+    for name, of in names.items():
         cells = [name]
         for which, chosen in (("first", [next(iter(groups))]), *(("last", [group]) for group in groups)):
             seeds = dict.fromkeys(row.seed for row in rows if row.group in chosen)
@@ -198,7 +206,7 @@ def ranks(rows: list[Singular]) -> str:
                 torch.tensor([getattr(row, which) for row in rows if (row.group, row.seed) == (chosen[0], seed)])
                 for seed in seeds
             ]
-            cells.append(over_seeds([float(singular_values_rank(each, tau, mode=mode)) for each in found], ".1f"))
+            cells.append(over_seeds([float(of(each)) for each in found], ".1f"))
         lines.append(cells)
     return markdown(["rank of W by", "untrained", *groups], lines)
 
