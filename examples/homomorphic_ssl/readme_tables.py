@@ -51,6 +51,12 @@ def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
     return [[f"{score}, %", *scores(what, score, [str(setting or "none") for setting in settings])] for score in SCORES]
 
 
+def near() -> list[list[str]]:
+    """Accuracies by the base size, of pairs at most one step apart."""
+    cells = [f"{size}, near" for size in BASE_SIZES]
+    return [[f"{score}, %, distance at most 1", *scores("base_size", score, cells)] for score in SCORES]
+
+
 def tables() -> dict[tuple[str, ...], list[list[str]]]:
     """Header -> lines of each table."""
     arms = ("A-SSL", "H-SSL", "frozen", "supervised")
@@ -61,7 +67,10 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
         tuple(header): lines,
         **{(f"{score}, %", *arms): list(by_arm("table1", score)) for score in SCORES},
         **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
-        ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): by_setting("base_size", BASE_SIZES),
+        ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): [
+            *by_setting("base_size", BASE_SIZES),
+            *near(),
+        ],
         ("largest squared distance of a pair (right)", *(str(each or "none") for each in DISTANCES)): by_setting(
             "distance", DISTANCES
         ),

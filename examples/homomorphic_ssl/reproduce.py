@@ -187,7 +187,7 @@ def measurements(rows: list[Row]) -> str:
     cells = dict.fromkeys(row.cell for row in rows if row.quantity not in SCORES)
     both = {name: [by_cell(rows, f"{name} {when}") for when in ("before", "after")] for name in names}
     lines = [
-        [cell, *(" -> ".join(over_seeds(when.get(cell, []), ".3f") for when in both[name]) for name in names)]
+        [cell, *(" -> ".join(over_seeds(when[cell], ".3f") for when in both[name] if cell in when) for name in names)]
         for cell in cells
     ]
     return markdown(["before -> after training", *names], lines)
