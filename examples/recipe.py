@@ -353,12 +353,19 @@ def write(
 
 
 def read(path: Path, kind: type[_Row]) -> list[_Row]:
-    """Read rows that :func:`write` wrote, of this kind."""
-    with path.open(newline="") as file:
-        return [
-            kind(*(convert(cells[name]) for name, convert in kind.__annotations__.items()))
-            for cells in csv.DictReader(file)
-        ]
+    """Read rows that :func:`write` wrote, of this kind. End the command if the file is damaged or has none."""
+    try:
+        with path.open(newline="") as file:
+            rows = [
+                kind(*(convert(cells[name]) for name, convert in kind.__annotations__.items()))
+                for cells in csv.DictReader(file)
+            ]
+    except (KeyError, OSError, TypeError, ValueError, csv.Error) as error:
+        sys.exit(f"{path} cannot be read ({type(error).__name__}: {error}). Remove it, and make it again.")
+    if not rows:
+        names = ", ".join(kind.__annotations__)
+        sys.exit(f"Expected rows of {names} in {path}, but it has none. Remove it, and make it again.")
+    return rows
 
 
 def _cell(value: object, digits: str, nan: str) -> object:

@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from lightning_ssl_geometry.callbacks import last_checkpoint
+from lightning_ssl_geometry.callbacks import GeometryMonitor, last_checkpoint
 from lightning_ssl_geometry.callbacks.resumption import _log_late
 from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
@@ -109,6 +109,26 @@ def test_an_interruption_between_the_two_saves_of_a_step_leaves_the_last_checkpo
     saved = torch.load(tmp_path / "run" / "version_0" / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 8
     killed.fit(tmp_path, 0, resume=True)
+    killed.assert_same_history(killed.history(tmp_path / "run"), whole)
+
+
+@pytest.mark.parametrize("epoch", [1, 3])  # the last one is 3
+@pytest.mark.parametrize("version", [None, 0])
+def test_a_readout_after_an_epoch_that_was_interrupted_is_taken_when_the_fit_goes_on(
+    tmp_path, whole, version, epoch, monkeypatch
+):
+    probe = GeometryMonitor._probe
+
+    def fails(monitor, trainer, host, moment):
+        if moment.epoch == epoch:
+            raise RuntimeError("interrupted")
+        probe(monitor, trainer, host, moment)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GeometryMonitor, "_probe", fails)
+        with pytest.raises(RuntimeError, match="interrupted"):
+            killed.fit(tmp_path, version, saving=ModelCheckpoint(save_last=True, save_on_exception=True))
+    killed.fit(tmp_path, version, resume=True, saving=ModelCheckpoint(save_last=True, save_on_exception=True))
     killed.assert_same_history(killed.history(tmp_path / "run"), whole)
 
 

@@ -179,7 +179,12 @@ def spectra(groups: dict[str, list[Path]]) -> list[Singular]:
     """The singular values of W of every run with a linear projector."""
     rows = []
     for group, run in each_run(groups):
-        if found := run.arrays.get("probe/projector_singular_values"):
+        found = run.arrays.get("probe/projector_singular_values")
+        if found is None and "probe/projector_rank" in run.scalars:
+            sys.exit(
+                f"Expected the singular values of W in {run.folder}, but there are none. Delete it to run it again."
+            )
+        if found:
             pairs = zip(found.values[0].tolist(), found.values[-1].tolist(), strict=True)
             rows += [Singular(group, run.info["seed"], index, *pair) for index, pair in enumerate(pairs, start=1)]
     return rows

@@ -138,7 +138,9 @@ def _probed(rows: list[dict[str, str]]) -> dict[str, float]:
     found = {}
     for name in sorted({name for row in rows for name in row if name.startswith("probe/")}):
         values = [float(row[name]) for row in rows if row[name]]
-        found |= {f"{name.removeprefix('probe/')} {when}": values[at] for when, at in (("before", 0), ("after", -1))}
+        found[f"{name.removeprefix('probe/')} before"] = values[0]
+        if len(values) > 1:
+            found[f"{name.removeprefix('probe/')} after"] = values[-1]
     return found
 
 

@@ -111,8 +111,7 @@ class CollapseGuard(GeometryMonitor):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.found, self._passed = dict(state_dict["found"]), dict(state_dict["passed"])
 
-    def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        results = self.log_results(stage, trainer, pl_module)
+    def judge(self, stage: Stage, trainer: L.Trainer, results: dict[str, Tensor]) -> None:
         if trainer.state.fn != "fit":
             return
         for name, verdict, values in self._thresholds(stage, results):

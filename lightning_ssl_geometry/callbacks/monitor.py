@@ -22,10 +22,13 @@ from lightning_ssl_geometry.measuring.filling import Filling
 from lightning_ssl_geometry.measuring.measurements import Measurements, refuse_misspelt
 from lightning_ssl_geometry.measuring.readout import Seen
 from lightning_ssl_geometry.observe.host import Host, HostSettings, Observer, one_host
+from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.observe.padding import without_repeats
 from lightning_ssl_geometry.observe.undisturbed import undisturbed
 from lightning_ssl_geometry.recording.arrays import ArrayFiles
 from lightning_ssl_geometry.settings import passed_on
+
+_PROBED = "ssl_geometry_probed"  # entry of a checkpoint: the epochs done at the latest readout "probe" of each monitor
 
 
 class GeometryMonitor(StageCallback):
@@ -108,6 +111,10 @@ class GeometryMonitor(StageCallback):
             name=name,
         )
         self._probe_loader: Any = None
+        self._probed: int | None = None  # epochs done at the latest readout of "probe"; None: unknown
+        self._own = ", ".join(
+            [name or "", *stages, *(diagnostics or {})]
+        )  # no two monitors of a Trainer share all of these
 
     @property
     def title(self) -> str:
@@ -141,24 +148,38 @@ class GeometryMonitor(StageCallback):
 
     def start_clean(self) -> None:
         self.measurements.forget()
+        self._probed = None
+
+    # `state_dict` would ask for a name for each monitor, before two that share one are told apart by their diagnostics.
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(trainer, pl_module, checkpoint)
+        checkpoint.setdefault(_PROBED, {})[self._own] = self._probed
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(trainer, pl_module, checkpoint)
+        self._probed = checkpoint.get(_PROBED, {}).get(self._own)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, arrays=self.measurements.names())
         if self.watches("probe") and trainer.global_step == 0:
             with calibrated(trainer, pl_module):
-                self._probe(trainer, pl_module)
-                found = self.measurements.read_out("probe", now(trainer), pl_module.device)
-            scalars = {name: value.item() for name, value in found.items()}
-            for logger in trainer.loggers:  # a log by the module would get another step here
-                logger.log_metrics(scalars | {"epoch": 0}, step=0)
+                self._probe_between_epochs(trainer, pl_module, now(trainer))
+            self._probed = 0
+        self._catch_up(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_train_epoch_end(trainer, pl_module)
         done = trainer.current_epoch + 1
-        if self.watches("probe") and (done % self.probe_every_n_epochs == 0 or done == trainer.max_epochs):
-            self._probe(trainer, pl_module)
+        if self._probes_after(done, trainer):
+            self._probe(trainer, pl_module, now(trainer))
             self.end("probe", trainer, pl_module)
+        self._probed = done
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_fit_end(trainer, pl_module)
+        self._catch_up(trainer, pl_module)
+        self.failures.raise_pending()
 
     def watches(self, stage: str) -> bool:
         return self.measurements.watches(stage)
@@ -180,7 +201,10 @@ class GeometryMonitor(StageCallback):
         self.measurements.see(stage, now(trainer), observation)
 
     def end(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.log_results(stage, trainer, pl_module)
+        self.judge(stage, trainer, self.log_results(stage, trainer, pl_module))
+
+    def judge(self, stage: Stage, trainer: L.Trainer, results: dict[str, Tensor]) -> None:
+        """React to the results of a stage of a fit: scalars by logged name."""
 
     def log_results(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Tensor]:
         """Compute the results of a stage on all ranks, and log the scalars. Returns the scalars by logged name."""
@@ -189,7 +213,31 @@ class GeometryMonitor(StageCallback):
             pl_module.log(name, value.float(), batch_size=1)  # one value, which Lightning must not weigh by batches
         return found
 
-    def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def _probes_after(self, done: int, trainer: L.Trainer) -> bool:
+        return self.watches("probe") and (done % self.probe_every_n_epochs == 0 or done == trainer.max_epochs)
+
+    def _catch_up(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        # An exception in the readout after an epoch saves a checkpoint in which the epoch is done.
+        done = trainer.current_epoch
+        if self._probed is not None and self._probed < done and self._probes_after(done, trainer):
+            self.judge(
+                "probe", trainer, self._probe_between_epochs(trainer, pl_module, Moment(done - 1, trainer.global_step))
+            )
+            self._probed = done
+
+    def _probe_between_epochs(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, moment: Moment
+    ) -> dict[str, Tensor]:
+        self._probe(trainer, pl_module, moment)
+        found = self.measurements.read_out("probe", moment, pl_module.device)
+        logged = {name: value.float() if moment.step else value for name, value in found.items()}
+        scalars = {name: value.item() for name, value in logged.items()}
+        for logger in trainer.loggers:  # a log by the module would get another step here
+            logger.log_metrics(scalars | {"epoch": moment.epoch}, step=max(moment.step - 1, 0))
+            logger.save()
+        return found
+
+    def _probe(self, trainer: L.Trainer, pl_module: L.LightningModule, moment: Moment) -> None:
         self.begin_pass("probe", trainer, pl_module)
         chosen: Sequence[int] = range(1)
         with undisturbed(pl_module):  # the host's `val_dataloader` may draw random numbers
@@ -198,8 +246,8 @@ class GeometryMonitor(StageCallback):
                 if place not in chosen:
                     continue
                 rows = 0
-                with self.failures.caught(now(trainer), self.title, "probe"):
-                    observation = self.observer.look(pl_module, on_device(batch, trainer), now(trainer), stage="probe")
+                with self.failures.caught(moment, self.title, "probe"):
+                    observation = self.observer.look(pl_module, on_device(batch, trainer), moment, stage="probe")
                     rows = observation["z" if "z" in observation else "h"].shape[1]
                     if (seen := without_repeats(observation, loader, place)) is not None:
                         self.see("probe", trainer, seen, batch_idx=place)
