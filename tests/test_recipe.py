@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -210,6 +211,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 import recipe
 from pathlib import Path
+from typing import NamedTuple
 folder = Path(sys.argv[2])
 code = "import time\\nfor _ in range(400):\\n    time.sleep(0.05)"
 recipe.run_all([recipe.Fit("one", ["-c", code], folder, lambda folder: False)], jobs=1)
@@ -288,3 +290,30 @@ def test_a_table_of_a_readme_is_compared_and_replaced_by_its_header(tmp_path, ca
 def test_the_tables_of_a_readme_are_those_of_its_committed_results(recipe):
     done = subprocess.run([sys.executable, str(EXAMPLES / recipe / "readme_tables.py")], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+class Kept(NamedTuple):
+    """A row of a recipe's file."""
+
+    name: str
+    value: float
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "FileNotFoundError"),
+        ("", "Expected rows of name, value in "),
+        ("name,value\n", "Expected rows of name, value in "),
+        ("na\n1\n", "KeyError: 'name'"),
+        ("name,value\na,x\n", "could not convert string to float: 'x'"),
+    ],
+)
+def test_a_damaged_file_of_results_is_named(tmp_path, text, said):
+    path = tmp_path / "kept.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        beside("", "recipe").read(path, Kept)
+    assert said in str(ended.value)
+    assert str(path) in str(ended.value)

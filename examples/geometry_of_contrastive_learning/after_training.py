@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.data import ImageDataModule
+from lightning_ssl_geometry.diagnose import load_weights
 from lightning_ssl_geometry.diagnostics import HardestNegativeDistance, LabelAgreement, NullSpaceFraction, ProjectorGain
 from lightning_ssl_geometry.functional import info_nce, linear_regions
 from lightning_ssl_geometry.methods import SimCLRModule
@@ -101,8 +102,7 @@ def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int
         warnings.filterwarnings("ignore", "LightningCLI's args parameter")  # beside the arguments of this script
         cli = lightning_cli(words, run=False)
     cli.datamodule.setup()
-    state = torch.load(path / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-    cli.model.load_state_dict(state)
+    load_weights(cli.model, path / "checkpoints" / "last.ckpt")
     return Network(cli.model.eval(), cli.datamodule, strength, seed, flips=options.size != "smoke")
 
 

@@ -123,13 +123,15 @@ def output(options: argparse.Namespace) -> Path:
 def scores(path: Path) -> dict[str, float]:
     """The test scores of a finished run, and what was measured before and after training; empty if there is none."""
     for file in sorted(path.glob("version_*/metrics.csv")):
-        with file.open() as opened:
-            rows = list(csv.DictReader(opened))
-        tests = [row for row in rows if row.get("test/accuracy")]
-        if tests:
-            found = {"classifier": float(tests[-1]["test/accuracy"])}
-            judged = {e.features: e.accuracy for e in read_run(file.parent).evaluations if e.labels == "all"}
-            return found | {"linear evaluation": judged["trained"]} | _probed(rows)
+        try:
+            with file.open() as opened:
+                rows = list(csv.DictReader(opened))
+            if tests := [row for row in rows if row.get("test/accuracy")]:
+                found = {"classifier": float(tests[-1]["test/accuracy"])}
+                judged = {e.features: e.accuracy for e in read_run(file.parent).evaluations if e.labels == "all"}
+                return found | {"linear evaluation": judged["trained"]} | _probed(rows)
+        except (LookupError, ValueError, csv.Error) as error:
+            sys.exit(f"{file.parent} is damaged ({type(error).__name__}: {error}). Delete it to run it again.")
     return {}
 
 

@@ -58,14 +58,13 @@ def _state_dict(path: Path) -> Mapping[str, Tensor]:
         raise FileNotFoundError(f"Expected `checkpoint` to be a file, but there is none at {path}.")
     if path.suffix == ".safetensors":
         return _all_uncompiled(_safetensors(path), path)
-    try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # a broken file may raise anything, such as a struct.error or an AssertionError
-        raise ValueError(
-            f"Expected `checkpoint` {path} to load with weights_only=True, but it {_reason(error)}"
-        ) from error
+    with path.open("rb") as file:
+        try:
+            held = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # a broken file may raise anything: a struct.error, or an OSError if it is cut
+            raise ValueError(
+                f"Expected `checkpoint` {path} to load with weights_only=True, but it {_reason(error)}"
+            ) from error
     for name in ("state_dict", "model_state_dict", "model"):
         if isinstance(held, Mapping) and isinstance(held.get(name), Mapping):
             held = held[name]

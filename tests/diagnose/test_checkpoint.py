@@ -110,6 +110,12 @@ def test_files_that_are_no_checkpoint(tmp_path):
         (tmp_path / "torn.pt").write_bytes(whole[:end])
         with pytest.raises(ValueError, match=r"weights_only=True, but it (is broken|holds)"):
             load_weights(network(), tmp_path / "torn.pt")
+    torch.save({"weight": torch.ones(3000)}, tmp_path / "new.pt")
+    whole = (tmp_path / "new.pt").read_bytes()
+    for end in range(1, len(whole), 997):  # a cut archive is an OSError
+        (tmp_path / "torn.pt").write_bytes(whole[:end])
+        with pytest.raises(ValueError, match=r"weights_only=True, but it is broken"):
+            load_weights(network(), tmp_path / "torn.pt")
     for held, shown in [([1], "list"), ({"epoch": 3}, "epoch"), ({}, "nothing"), ({0: torch.ones(1)}, "0")]:
         torch.save(held, tmp_path / "other.pt")
         with pytest.raises(ValueError, match=f"to hold a state dict, but it holds {shown}"):
