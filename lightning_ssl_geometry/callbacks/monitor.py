@@ -112,9 +112,8 @@ class GeometryMonitor(StageCallback):
         )
         self._probe_loader: Any = None
         self._probed: int | None = None  # epochs done at the latest readout of "probe"; None: unknown
-        self._own = ", ".join(
-            [name or "", *stages, *(diagnostics or {})]
-        )  # no two monitors of a Trainer share all of these
+        # No two monitors of a Trainer share all of these.
+        self._own = ", ".join([name or "", *stages, *(diagnostics or {})])
 
     @property
     def title(self) -> str:
