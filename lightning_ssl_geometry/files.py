@@ -52,12 +52,15 @@ def append(path: Path, text: str) -> None:
     data = text.encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
-        size = os.fstat(descriptor).st_size
-        if os.write(descriptor, data) < len(data):
-            os.ftruncate(descriptor, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        _write_all(descriptor, data, path, end=os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes, path: Path, *, end: int) -> None:
+    if os.write(descriptor, data) < len(data):
+        os.ftruncate(descriptor, end)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def row(epoch: int, step: int, values: ArrayLike) -> NDArray[np.void]:
@@ -88,10 +91,7 @@ def append_rows(path: Path, rows: NDArray[np.void]) -> None:
         end = _HEADER + count * kind.itemsize
         file.truncate(end)  # what a killed process left behind
         file.seek(end)
-        data = rows.tobytes()
-        if os.write(file.fileno(), data) < len(data):
-            file.truncate(end)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        _write_all(file.fileno(), rows.tobytes(), path, end=end)
         file.seek(0)
         os.write(file.fileno(), _header(kind, count + len(rows)))
 

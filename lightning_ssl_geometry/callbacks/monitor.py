@@ -219,9 +219,8 @@ class GeometryMonitor(StageCallback):
         # An exception in the readout after an epoch saves a checkpoint in which the epoch is done.
         done = trainer.current_epoch
         if self._probed is not None and self._probed < done and self._probes_after(done, trainer):
-            self.judge(
-                "probe", trainer, self._probe_between_epochs(trainer, pl_module, Moment(done - 1, trainer.global_step))
-            )
+            found = self._probe_between_epochs(trainer, pl_module, Moment(done - 1, trainer.global_step))
+            self.judge("probe", trainer, found)
             self._probed = done
 
     def _probe_between_epochs(
