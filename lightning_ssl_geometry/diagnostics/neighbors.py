@@ -54,7 +54,8 @@ class HardestNegativeDistance(SampledRows):
     h1 is the first view of a sample. h* is the view of another sample with the most similar z, among `contrast_size`
     samples. h1 and h* are scaled to length 1, so distances are in [0, 2]. Results: `distance` is the mean of ||h1 -
     h*||. `histogram` (bins,) is the share of the samples in each bin of this distance. `pair` is the mean distance
-    between the two views of a sample. `distance` and `histogram` are NaN if all embeddings z have the same direction.
+    between the two views of a sample. `between_samples` is its baseline, the mean distance from h1 to the second view
+    of another sample, drawn at random. `distance` and `histogram` are NaN if all embeddings z have the same direction.
     All results are NaN if a row of h is 0 or a value is not finite. Memory: O(contrast_size (D + P)) for D dimensions
     of h and P of z. `compute` costs O(contrast_size^2 P).
 
@@ -80,7 +81,17 @@ class HardestNegativeDistance(SampledRows):
             text="Mean distance in h between the two views of a sample, both scaled to length 1.",
             low="The encoder itself is invariant to the augmentations.",
             high="As high as the distance to the hardest negative: a view is no closer than another sample.",
+            null="between_samples",
             label="to h2",
+        ),
+        "between_samples": _distance(
+            title="Distance between samples",
+            short="between samples",
+            text="Mean distance in h from a sample to a view of another one, drawn at random, both scaled to length 1.",
+            low="All samples point in nearly one direction.",
+            high="Samples spread over directions; 1.41 if these are independent and uniform.",
+            label="between samples",
+            baseline=True,
         ),
         "histogram": _quantity(
             title="Distances to the hardest negative",
@@ -111,13 +122,16 @@ class HardestNegativeDistance(SampledRows):
         if not h[:, :2].any(dim=2).all():
             h = undefined(self, "a row of `h` is 0, which has no direction", like=h)
         pair = normalized_distance(h[:, 0], h[:, 1]).mean()
+        # rows are in the order of a hash, so the next one is a sample drawn at random
+        between = normalized_distance(h[:, 0], h[:, 1].roll(1, 0)).mean()
+        found = {"pair": pair, "between_samples": between}
         if not has_neighbors(self, z) or pair.isnan():
-            return {"distance": pair * torch.nan, "pair": pair, "histogram": pair.new_full((self.bins,), torch.nan)}
+            return {"distance": pair * torch.nan, **found, "histogram": pair.new_full((self.bins,), torch.nan)}
         index, view, _ = once(hardest_negative, z[:, 0], z[:, 1])
         distance = normalized_distance(h[:, 0], h[index, view])
         bin_of = (distance / 2 * self.bins).long().clamp(max=self.bins - 1)  # the last bin includes 2
         histogram = bin_of.bincount(minlength=self.bins) / len(distance)
-        return {"distance": distance.mean(), "pair": pair, "histogram": histogram}
+        return {"distance": distance.mean(), **found, "histogram": histogram}
 
 
 class LabelAgreement(SampledRows):

@@ -59,7 +59,7 @@ OF_ONE_POINT = {
     "EffectiveRank": 1.0,  # not centred: the one direction of the point
     "RankConvergence": {"rank": 1.0, "growth": 0.0},
     "Clusteredness": {"relative_uniformity": 0.0},
-    "HardestNegativeDistance": {"pair": 0.0},
+    "HardestNegativeDistance": {"pair": 0.0, "between_samples": 0.0},
     "Stationarity": {"tangential": 0.0},  # all points at one spot are stationary
     "MeanCorrelationCoefficient": 0.0,  # what is constant correlates with nothing
     "LinearRegions": {"visited": 1.0, "fraction": 1 / 60},

@@ -30,11 +30,26 @@ def test_distance_is_measured_in_h_to_the_neighbour_in_z():
     assert found["histogram"].sum().item() == pytest.approx(1)
 
 
+def test_the_baseline_is_the_distance_of_views_of_different_samples():
+    h, z, index, _ = data()
+    h[1] = h[0] + 0.1 * h[1] + 3  # views of a sample are near each other, and there is a mean
+    found = computed(HardestNegativeDistance(), h, z, index)
+    a, b = (view / view.norm(dim=1, keepdim=True) for view in h)
+    apart = torch.cdist(a, b)
+    of_others = apart[~torch.eye(N, dtype=torch.bool)]
+    assert abs(found["between_samples"] - of_others.mean()) < 4 * of_others.std() / N**0.5
+    torch.testing.assert_close(found["pair"], apart.diagonal().mean())
+    order = torch.randperm(N)
+    shuffled = computed(HardestNegativeDistance(), h[:, order], z[:, order], index[order])
+    torch.testing.assert_close(shuffled["between_samples"], found["between_samples"])
+
+
 def test_opposite_neighbours_are_in_the_last_bin():
     h = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).repeat(2, 1, 1)
     found = computed(HardestNegativeDistance(bins=4), h, h, torch.arange(2))
     assert found["distance"] == 2
     assert found["pair"] == 0
+    assert found["between_samples"] == 2
     assert found["histogram"].tolist() == [0, 0, 0, 1]
 
 
@@ -43,7 +58,7 @@ def test_scaling_or_rotating_h_changes_nothing():
     q = torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64)).Q
     before = computed(HardestNegativeDistance(), h, z, index)
     after = computed(HardestNegativeDistance(), 7 * h @ q, z, index)
-    for name in ("distance", "pair"):
+    for name in ("distance", "pair", "between_samples"):
         torch.testing.assert_close(after[name], before[name])
 
 
