@@ -116,6 +116,14 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     make(script("geometry_of_contrastive_learning"), *same, "--grid", "regions")
     assert (tmp_path / "regions" / "results.csv").read_text() == counted
     assert [path.stat().st_mtime_ns for path in kept] == times
+    make(script("geometry_of_contrastive_learning"), *same, "--grid", "spans")
+    spans = pd.read_csv(tmp_path / "spans" / "results.csv")
+    assert len(spans) == 3 * (1 + 2 * 5)  # no augmentations; two lengths, five numbers of dimensions
+    assert (spans.loc[spans["dimensions"] == 64, "length"].value_counts() == 3).all()
+    make(script("geometry_of_contrastive_learning"), *same, "--grid", "generators")
+    fits = pd.read_csv(tmp_path / "generators" / "results.csv")
+    assert len(fits) == 3 * 2 * 4 * 7
+    assert fits["r2"].le(1).all()
     before = (output / "results.csv").read_text()
     metrics = output / "small" / "seed0" / "version_0" / "metrics.csv"
     kept = metrics.read_text()

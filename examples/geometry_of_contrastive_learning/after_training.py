@@ -4,12 +4,15 @@
 of the run, those of the moderate policy, clean images) and on the number of samples among which it is sought. `alone`
 trains a new projector behind each encoder, once with each policy; only the policy differs then, and h stands still.
 `regions` trains small MLPs there with the encoder's own policy, and counts the regions of their partitions (Eq. 11): so
-small that many samples share a region. Each encoder's rows are written to a file of their own, so that an interrupted
+small that many samples share a region. `spans` trains projectors there with augmentations that are made in h, in a
+subspace of known dimension and of known length (Prop. 4.2). `generators` fits generators (Prop. 4.3) to transformations
+of several strengths. Each encoder's rows are written to a file of their own, so that an interrupted
 command can be started again, and `--jobs` encoders are measured at a time.
 """
 
 import argparse
 import json
+import math
 import os
 import sys
 import warnings
@@ -29,8 +32,16 @@ from torch import Tensor, nn
 from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose import load_weights
-from lightning_ssl_geometry.diagnostics import HardestNegativeDistance, LabelAgreement, NullSpaceFraction, ProjectorGain
-from lightning_ssl_geometry.functional import info_nce, linear_regions
+from lightning_ssl_geometry.diagnostics import (
+    HardestNegativeDistance,
+    LabelAgreement,
+    NullSpaceFraction,
+    PolicyGenerators,
+    ProjectorGain,
+)
+from lightning_ssl_geometry.diagnostics.policy_generators import STRENGTHS as ACTIONS
+from lightning_ssl_geometry.functional import effective_rank, info_nce, linear_regions
+from lightning_ssl_geometry.functional.spectrum import singular_values_rank
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.views import SimCLRViews
@@ -42,6 +53,10 @@ STEPS = {"laptop": 3000, "smoke": 20}  # of a projector that is trained alone
 DRAWS = 8  # views of each training image with each policy
 BATCH, RATE, BETA = 512, 3e-3, 2.0
 WIDTHS, HIDDEN = (4, 8, 16), (1, 2, 3)  # of the MLPs whose regions are counted
+SHARES = (0.0625, 0.25, 0.5, 0.75, 1.0)  # of the dimensions of h, which augmentations span
+LENGTHS = (0.0, 0.25, 1.0)  # of these augmentations, beside the distance between samples
+PARTS = (1.0, 0.5, 0.25, 0.125)  # of the strengths to which generators are fitted
+DIRECTIONS = (32, 128)  # leading ones of h, in which they are fitted
 
 
 class Network(NamedTuple):
@@ -90,6 +105,34 @@ class Regions(NamedTuple):
     samples: int
     first: int
     last: int
+
+
+class Spans(NamedTuple):
+    """A projector that was trained alone, with augmentations that span `dimensions` of h and have one length.
+
+    `length` is in units of the root mean square distance between samples.
+    """
+
+    encoder: str
+    seed: int
+    dimensions: int
+    length: float
+    rank: float
+    effective_rank: float
+    gain: float
+    between_samples: float
+
+
+class Generators(NamedTuple):
+    """R² of the generator of a group, fitted to strengths up to `part` of the usual ones, and of shuffled strengths."""
+
+    encoder: str
+    seed: int
+    dimensions: int
+    part: float
+    action: str
+    r2: float
+    shuffled: float
 
 
 def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int) -> Network:
@@ -283,6 +326,77 @@ def of_regions(options: argparse.Namespace, path: Path, encoder: str, seed: int)
             fit_projector(mlp.train(), draws, steps=STEPS[options.size], seed=seed)
             last = 1 + int(linear_regions(mlp.eval(), h).max())
             yield Regions(encoder, seed, hidden, width, len(h), first, last)
+
+
+def spans(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
+    """Prop. 4.2 with augmentations whose span is known."""
+    rows, lines = of_each(options, runs, Spans, of_spans), []
+    for length, dimensions in dict.fromkeys((row.length, row.dimensions) for row in rows):
+        of = [row for row in rows if (row.length, row.dimensions) == (length, dimensions)]
+        cells = [
+            over_seeds([row.rank for row in of if row.encoder == encoder], ".1f")
+            for encoder in dict.fromkeys(row.encoder for row in rows)
+        ]
+        lines.append([f"{length:g}, {dimensions}", *cells])
+    print(markdown(["length, dimensions", *dict.fromkeys(row.encoder for row in rows)], lines))
+
+
+def of_spans(options: argparse.Namespace, path: Path, encoder: str, seed: int) -> Iterator[Spans]:
+    net = network(options, path, encoder, seed=seed)
+    train = images(net.data, "train", SAMPLES[options.size])
+    h = represented(net, train["image"], train["index"], "clean")[0].clone()
+    dim = h.shape[1]
+    between = (2 * h.var(0).sum()).sqrt()
+    generator = torch.Generator().manual_seed(seed)
+    directions = torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q
+    for length in LENGTHS:
+        for share in SHARES if length else (1.0,):
+            basis = directions[: round(share * dim)]
+            draws = []
+            for _ in range(1 + DRAWS):
+                v = torch.randn(len(h), len(basis), generator=generator)
+                draws.append(torch.stack([h, h + length * between * (v / v.norm(dim=1, keepdim=True)) @ basis]))
+            with torch.random.fork_rng([]):
+                torch.manual_seed(seed)
+                projector = nn.Linear(dim, net.model.projector.out_features, bias=False)
+            fit_projector(projector, draws[1:], steps=STEPS[options.size], seed=seed)
+            weight = projector.weight.detach().T
+            rank = float(singular_values_rank(torch.linalg.svdvals(weight), tau=0.9, mode="cumulative"))
+            effective = float(effective_rank(weight))
+            gain, between_samples = gains(projector, draws[0])[:2] if length else (math.nan, math.nan)
+            yield Spans(encoder, seed, len(basis), length, rank, effective, gain, between_samples)
+
+
+def generators(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
+    """Prop. 4.3: whether weaker transformations have a generator."""
+    rows = of_each(options, runs, Generators, of_generators)
+    encoders = dict.fromkeys(row.encoder for row in rows)
+    for dimensions in dict.fromkeys(row.dimensions for row in rows):
+        lines = []
+        for action in dict.fromkeys(row.action for row in rows):
+            for part in PARTS:
+                key = (dimensions, action, part)
+                of = [row for row in rows if (row.dimensions, row.action, row.part) == key]
+                cells = [over_seeds([row.r2 for row in of if row.encoder == encoder], ".2f") for encoder in encoders]
+                lines.append([f"{action}, {part:g}", *cells])
+        print(f"\n{dimensions} dimensions\n\n{markdown(['action, part of the strength', *encoders], lines)}")
+
+
+def of_generators(options: argparse.Namespace, path: Path, encoder: str, seed: int) -> Iterator[Generators]:
+    net = network(options, path, encoder, seed=seed)
+    found = images(net.data, "val", SAMPLES[options.size] // 2)
+    column = (-1, 1, 1)
+    image = (found["image"] - net.data.mean.view(column)) / net.data.std.view(column)
+    scale = {"mean": net.data.mean.tolist(), "std": net.data.std.tolist()}
+    names = [name for name in ACTIONS if image.shape[1] == 3 or name not in ("saturation", "hue")]
+    for dimensions in DIRECTIONS:
+        for part in PARTS:
+            strengths = {name: part * ACTIONS[name] for name in names}
+            fit = PolicyGenerators(strengths, contrast_size=len(image), dimensions=dimensions, **scale)
+            fit.update(image, found["index"], encoder=net.model.backbone)
+            r2 = {name: float(value) for name, value in fit.compute().items()}
+            for name in names:
+                yield Generators(encoder, seed, dimensions, part, name, r2[f"r2_{name}"], r2["r2_shuffled"])
 
 
 def fit_projector(projector: nn.Module, draws: Sequence[Tensor], steps: int, seed: int) -> None:

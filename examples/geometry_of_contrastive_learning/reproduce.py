@@ -5,15 +5,17 @@
 `FOLDER` has train/<class>/* and test/<class>/* (for `--size paper`: where CIFAR-100 is, or is put; `--size smoke` needs
 none). Runs that have finished are not repeated, so an interrupted command can be started again. Grids: `--grid
 projectors` (linear, and MLPs of one and three hidden layers in two widths, by strength), `--grid augmentations` (one
-added after the other) and `--grid long` (small and large, 40 epochs), all of size laptop. In
+added after the other), `--grid long` (small and large, 40 epochs) and `--grid sharp` (large, at beta = 10), all of size
+laptop. In
 OUTPUT/<grid>/ the page comparison.html and PNGs hold the figures, results.csv the first and the last value of every
 scalar of every run, spectra.csv the singular values of W before and after training, and each run's folder its own
 report.html.
 
-`--grid pools`, `--grid alone` and `--grid regions` train no encoder: they take those of the strengths, which are
-trained first if they are not there. `pools` measures Figs. 5 and 6 with other views and other numbers of samples.
-`alone` trains linear projectors behind encoders that stand still, with each policy, and `regions` small MLPs. Each
-writes a results.csv.
+The other grids train no encoder: they take those of the strengths, which are trained first if they are not there.
+`--grid pools` measures Figs. 5 and 6 with other views and other numbers of samples. `--grid alone` trains linear
+projectors behind encoders that stand still, with each policy, `--grid regions` small MLPs, and `--grid spans` linear
+projectors with augmentations made in h. `--grid generators` fits generators to weaker transformations. Each writes a
+results.csv.
 """
 
 import argparse
@@ -61,7 +63,11 @@ OVER_TRAINING = (
 )
 COLORS = {"small": "blue", "moderate": "orange", "large": "green"}
 ACTIONS = ("brightness", "contrast", "hue", "saturation", "translation", "zoom", "rotation")
-LATER = {"pools": after_training.pools, "alone": after_training.alone, "regions": after_training.regions}
+LATER = {
+    **{"pools": after_training.pools, "alone": after_training.alone, "regions": after_training.regions},
+    **{"spans": after_training.spans, "generators": after_training.generators},
+}
+OVER_STRENGTHS = ("strengths", "long", "sharp")  # the grids whose runs have all diagnostics of the strengths' figures
 ONE_BY_ONE = {  # large ones, in the order of Table 2
     "flip": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0", "grayscale=0.0"],
     "flip, gray": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0"],
@@ -72,8 +78,8 @@ ONE_BY_ONE = {  # large ones, in the order of Table 2
 
 def settings(grid: str) -> Iterator[tuple[str, list[str]]]:
     """Names of the groups to compare, and what each adds to the command line."""
-    if grid in ("strengths", "long"):
-        names = STRENGTHS if grid == "strengths" else ("small", "large")
+    if grid in OVER_STRENGTHS:
+        names = {"strengths": STRENGTHS, "long": ("small", "large"), "sharp": ("large",)}[grid]
         yield from ((name, [f"{VIEWS}strength={name}"]) for name in names)
     elif grid == "augmentations":
         for name, changed in ONE_BY_ONE.items():
@@ -97,7 +103,7 @@ def mlp(hidden: int, width: int) -> list[str]:
 
 def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) -> Fit:
     folder = options.output / options.grid / group.replace(", ", "_").replace(" ", "") / f"seed{seed}"
-    overlay = {"strengths": [], "long": ["long"]}.get(options.grid, ["grid"])
+    overlay = {"strengths": [], "long": ["long"], "sharp": ["sharp"]}.get(options.grid, ["grid"])
     configs = [HERE / f"{name}.yaml" for name in (options.size, *overlay)]
     words = command(options, folder, configs=configs, added=added, seed=seed, seeded=[VIEWS])
     return Fit(f"{group}, seed {seed}", words, folder, finished)
@@ -364,12 +370,12 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     rows = results(groups)
     write(rows, output / "results.csv", nan="")
     print(table(rows), bound_holds(groups), sep="\n\n")
-    if options.grid in ("strengths", "long"):
+    if options.grid in OVER_STRENGTHS:
         write(moments(groups), output / "over_training.csv", ".4g")
     if singular := spectra(groups):
         write(singular, output / "spectra.csv")
         print(ranks(singular))
-    if options.grid in ("strengths", "long"):
+    if options.grid in OVER_STRENGTHS:
         drawn = comparison_figures(groups)
         named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
         named |= {"figure_7_unexplained_variance": figure_7(groups), "figure_prop_4_3_generators": generators(rows)}
@@ -391,7 +397,7 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
 def main() -> None:
     arguments = parser(__doc__, "runs/geometry")
     arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
-    grids = ("strengths", "projectors", "augmentations", "long", *LATER)
+    grids = ("strengths", "projectors", "augmentations", "long", "sharp", *LATER)
     arguments.add_argument("--grid", choices=grids, default="strengths")
     options = arguments.parse_args()
     sizes = ("laptop", "smoke") if options.grid in LATER else ("laptop",)
