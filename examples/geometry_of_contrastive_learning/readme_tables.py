@@ -16,8 +16,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from after_training import HIDDEN, POOLS, STRENGTHS, WIDTHS  # noqa: E402
+from paper_figures import ACTIONS  # noqa: E402
 from recipe import over_seeds, readme_command  # noqa: E402
-from reproduce import ACTIONS, ONE_BY_ONE, Singular, ranks  # noqa: E402
+from reproduce import ONE_BY_ONE, Singular, ranks  # noqa: E402
 
 EPOCHS = (0, 2, 10, 20, 30, 40)  # of the table of the longer runs
 SHARES = (("", ""), ("_random", "null: a random W with its own dh"), ("_between_samples", "null: between samples"))

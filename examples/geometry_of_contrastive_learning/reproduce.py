@@ -30,15 +30,25 @@ import torch
 
 from lightning_ssl_geometry.functional.groups.rotation import rotation_rank
 from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank, singular_values_rank
-from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report import Run, comparison_figures, read_run, write_comparison
-from lightning_ssl_geometry.report.logs import Series
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import after_training  # noqa: E402
 from after_training import STRENGTHS  # noqa: E402
-from draw_points import Point, points  # noqa: E402
+from paper_figures import (  # noqa: E402
+    Rotations,
+    Row,
+    epochs_done,
+    figure_3,
+    figure_7,
+    figure_7_with_nulls,
+    figure_10,
+    gain_spectra,
+    gains,
+    generators,
+    rank_against_accuracy,
+)
 from recipe import Fit, command, errors_in_one_line, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
 
 VIEWS = "--data.init_args.views.init_args."
@@ -46,13 +56,11 @@ PROJECTOR = "--model.init_args.projector"
 # Figure of the paper -> names of the comparison's figures.
 FIGURES = {
     "1": ("projector_rank",),
-    "3": ("upper_bound",),
     "4": ("spectrum_h_image",),
     "5": ("hardest_negative_histogram", "hardest_negative_distance"),
     "6": ("label_agreement",),
     "9": ("spectrum_h",),
     "eq_8": ("projection_alignment",),
-    "prop_4_1": ("projector_gain", "projector_gain_spectrum"),
     "eq_10": ("projector_gain_negatives",),
 }
 OVER_TRAINING = (
@@ -61,13 +69,13 @@ OVER_TRAINING = (
     *("hardest_negative_distance", "hardest_negative_pair", "label_agreement_fine", "projector_rank"),
     *("gain_augmentations", "gain_between_samples", "effective_rank_h", "alignment_cosine", "alignment_random"),
 )
-COLORS = {"small": "blue", "moderate": "orange", "large": "green"}
-ACTIONS = ("brightness", "contrast", "hue", "saturation", "translation", "zoom", "rotation")
 LATER = {
     **{"pools": after_training.pools, "alone": after_training.alone, "regions": after_training.regions},
     **{"spans": after_training.spans, "generators": after_training.generators},
 }
 OVER_STRENGTHS = ("strengths", "long", "sharp")  # the grids whose runs have all diagnostics of the strengths' figures
+RANK_OF_W = ("probe/projector_rank", "rank of W (90% of the sum of squares)")
+RANK_OF_JACOBIAN = ("probe/jacobian_rank", "rank of the projector's Jacobian (90% of variance)")
 ONE_BY_ONE = {  # large ones, in the order of Table 2
     "flip": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0", "grayscale=0.0"],
     "flip, gray": ["crop_scale=[1.0,1.0]", "crop_ratio=[1.0,1.0]", "jitter=0.0"],
@@ -125,16 +133,6 @@ def check_whole(groups: dict[str, list[Path]]) -> None:
 
 def _damaged(file: Path, expected: str, got: str) -> str:
     return f"Expected {expected} in {file}, but got {got}. Delete {file.parent} to run it again."
-
-
-class Row(NamedTuple):
-    """First and last value of a scalar of one run; NaN where there is no first one."""
-
-    group: str
-    seed: object
-    name: str
-    first: float
-    last: float
 
 
 def results(groups: dict[str, list[Path]]) -> list[Row]:
@@ -232,14 +230,6 @@ def bound_holds(groups: dict[str, list[Path]]) -> str:
     return f"L <= L_upper at {sum(gap >= 0 for gap in gaps)} of {len(gaps)} readouts" if gaps else ""
 
 
-class Rotations(NamedTuple):
-    """The rank of 500 rotations of one image, by angles up to `angle`."""
-
-    seed: int
-    angle: float
-    rank: int
-
-
 def rotations(seeds: int = 5) -> list[Rotations]:
     """Rotations of a random one-hot image of 32 x 32 pixels."""
     rows = []
@@ -250,22 +240,6 @@ def rotations(seeds: int = 5) -> list[Rotations]:
         for angle in (2.0, 5.0, 10.0, 20.0, 45.0, 90.0, 135.0, 180.0):
             rows.append(Rotations(seed, angle, int(rotation_rank(image, angle, 500, generator=generator))))
     return rows
-
-
-def figure_10(rows: list[Rotations]):
-    """The rank by the largest angle."""
-    angles = sorted({row.angle for row in rows})
-    ranks = np.array([[row.rank for row in rows if row.angle == angle] for angle in angles])
-    line = Curve("mean, deviation", np.array(angles), ranks.mean(1), spread=ranks.std(1, ddof=1))
-    seeds = ranks.shape[1]
-    note = f"32 x 32 pixels, 500 rotations, {seeds} random pixels; singular values above 1% of the largest."
-    caption = Caption(title="Rank of the rotations of a one-hot image", notes=(note,))
-    return curves([line], xlabel="largest angle, degrees", ylabel="directions", floor=0.0, caption=caption)
-
-
-def epochs_done(series: Series) -> np.ndarray:
-    """How many epochs of training lie before each value."""
-    return series.done / series.done[-1] * (series.epoch[-1] + 1)
 
 
 class Moment(NamedTuple):
@@ -289,81 +263,6 @@ def moments(groups: dict[str, list[Path]]) -> list[Moment]:
     return rows
 
 
-def figure_7(groups: dict[str, list[Path]]):
-    """The share of dh that W leaves out, over training, beside its two nulls."""
-    lines = []
-    kinds: tuple[tuple[str, Dash], ...] = (("", "solid"), ("_random", "dotted"), ("_between_samples", "dashdot"))
-    for group, runs in groups.items():
-        for key, dash in kinds:
-            series = [read_run(path).scalars[f"probe/unexplained_variance_full{key}"] for path in runs]
-            epoch, values = epochs_done(series[0]), np.stack([each.value for each in series])
-            spread = values.std(0, ddof=1) if len(values) > 1 else None
-            label = f"{'' if key else group} {values.mean(0)[-1]:.2f}".strip()
-            lines.append(Curve(label, epoch, values.mean(0), COLORS[group], dash=dash, spread=spread))
-    seeds = "Mean and standard deviation over seeds." if max(map(len, groups.values())) > 1 else "One seed."
-    nulls = "Dotted: a random W with the same singular values and its own dh. Dash-dotted: between samples."
-    notes = (nulls, seeds)
-    caption = Caption(title="Variance of dh that W does not explain", notes=notes)
-    return curves(lines, xlabel="epochs of training", ylabel="share", floor=0.0, caption=caption)
-
-
-def gains(rows: list[Row]):
-    """Prop. 4.1: the gain of W on augmentations beside that between samples, before and after training."""
-    chart = []
-    for strength in dict.fromkeys(row.group for row in rows):
-        dots_of = []
-        for name, said in (("augmentations", "augmentations"), ("between_samples", "between samples")):
-            of = [row for row in rows if (row.group, row.name) == (strength, f"probe/gain_{name}")]
-            color = COLORS[strength] if name == "augmentations" else "muted"
-            for when, values in (("", [row.last for row in of]), ("untrained: ", [row.first for row in of])):
-                std = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
-                mean = float(np.mean(values))
-                dots_of.append(Dot(f"{when}{said}", mean, std, f"{mean:.2f}", "muted" if when else color))
-        chart.append((strength, dots_of))
-    notes = ("Null: between samples. Mean and standard deviation over seeds.",)
-    caption = Caption(title="Gain of W on two kinds of displacements", notes=notes)
-    return dots(chart, xlabel="gain: squared length behind W, isotropic = 1", caption=caption)
-
-
-def generators(rows: list[Row]):
-    """Prop. 4.3: the gain of W on each group of transformations, beside that between samples."""
-    chart = []
-    for strength in dict.fromkeys(row.group for row in rows):
-        dots_of = []
-        for name in (*ACTIONS, "between_samples"):
-            found = [r.last for r in rows if (r.group, r.name) == (strength, f"probe/policy_gain_{name}")]
-            if not np.isfinite(found).all() or not found:
-                continue  # digits have no hue
-            said = {"rotation": "rotation (in no policy)", "between_samples": "between samples"}.get(name, name)
-            color = "muted" if name == "between_samples" else COLORS[strength]
-            std = float(np.std(found, ddof=1)) if len(found) > 1 else np.nan
-            dots_of.append(Dot(said, float(np.mean(found)), std, f"{np.mean(found):.2f}", color))
-        chart.append((strength, dots_of))
-    caption = Caption(title="Gain of W after training", notes=("Mean and standard deviation over seeds.",))
-    return dots(chart, xlabel="gain, isotropic = 1", caption=caption)
-
-
-def rank_against_accuracy(rows: list[Row], rank: str, xlabel: str, *, every_seed: bool = False):
-    """Draw a point for each group, or for each run: a rank, and the accuracy of linear evaluation on test images."""
-    found = []
-    for group in dict.fromkeys(row.group for row in rows):
-        ranks, accuracies = (
-            [row.last for row in rows if (row.group, row.name) == (group, name)] for name in (rank, "accuracy/trained")
-        )
-        name, _, strength = group.rpartition(", ")
-        color = COLORS.get(strength, "blue")
-        label = name.removeprefix("MLP ") if strength in COLORS and name else group
-        pairs = zip(ranks, accuracies, strict=True) if every_seed else [(np.mean(ranks), np.mean(accuracies))]
-        for number, (x, y) in enumerate(pairs):
-            found.append(Point("" if number else label, float(x), 100 * float(y), color))
-    colors = [(color, name) for name, color in COLORS.items() if any(f", {name}" in row.group for row in rows)]
-    title = "Linear evaluation of h against the projector's rank"
-    seeds = max(sum((row.group, row.name) == (rows[0].group, rows[0].name) for row in rows), 1)
-    notes = ["A point for each run." if every_seed else "One seed." if seeds == 1 else f"Means of {seeds} seeds."]
-    caption = Caption(title=title, notes=notes)
-    return points(found, xlabel=xlabel, ylabel="test accuracy, %", colors=colors, caption=caption)
-
-
 def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     output = options.output / options.grid
     check_whole(groups)
@@ -378,16 +277,17 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     if options.grid in OVER_STRENGTHS:
         drawn = comparison_figures(groups)
         named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
-        named |= {"figure_7_unexplained_variance": figure_7(groups), "figure_prop_4_3_generators": generators(rows)}
-        named["figure_prop_4_1_gains"] = gains(rows)
+        named |= {"figure_3_upper_bound": figure_3(groups), "figure_7_unexplained_variance": figure_7(groups)}
+        named |= {f"figure_7_{group}": figure for group, figure in figure_7_with_nulls(groups)}
+        named |= {"figure_prop_4_1_gains": gains(rows), "figure_prop_4_3_generators": generators(rows)}
+        named |= {f"figure_prop_4_1_along_{group}": figure for group, figure in gain_spectra(groups)}
         if options.grid == "strengths":
             write(turned := rotations(), output / "rotations.csv")
             named["figure_10_rotations"] = figure_10(turned)
-        rank, label = "probe/projector_rank", "rank of W (90% of the sum of squares)"
-        named["figure_1_linear_evaluation"] = rank_against_accuracy(rows, rank, label, every_seed=True)
+        named["figure_1_linear_evaluation"] = rank_against_accuracy(rows, *RANK_OF_W)
     else:
-        rank, label = "probe/jacobian_rank", "rank of the projector's Jacobian (90% of variance)"
-        named = {"rank_against_accuracy": rank_against_accuracy(rows, rank, label)}
+        rank = RANK_OF_W if options.grid == "augmentations" else RANK_OF_JACOBIAN
+        named = {"rank_against_accuracy": rank_against_accuracy(rows, *rank)}
     if len(groups) <= 4:
         print(write_comparison(groups, output / "comparison.html", title=f"Geometry, {options.size}: {options.grid}"))
     for name, figure in named.items():
