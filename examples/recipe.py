@@ -6,17 +6,23 @@ import hashlib
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+
+from lightning_ssl_geometry.files import replacing
 
 try:
     import fcntl
@@ -79,7 +85,7 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
     made.add_argument("--root", type=Path, help="folder of the data")
     made.add_argument("--output", type=output_folder, default=Path(output).resolve())
     add_seeds_and_jobs(made, [0, 1, 2], jobs=1)
-    made.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
+    made.add_argument("more", nargs="*", default=[], help="after --: more arguments of ssl-geometry fit")
     return made
 
 
@@ -94,6 +100,28 @@ def errors_in_one_line() -> Iterator[None]:
     except OSError as error:
         print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+@contextmanager
+def processes(jobs: int, start: Callable[[], Any] | None = None) -> Iterator[ProcessPoolExecutor]:
+    """Give as many processes as there are jobs; each calls `start` first.
+
+    Ctrl-C ends them at once. If one is killed, the command ends with one line.
+    """
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (start,)) as pool:
+        try:
+            yield pool
+        except BrokenProcessPool:
+            sys.exit("A process was ended, or ran out of memory. The same command goes on with what is left.")
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begin(start: Callable[[], Any] | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of each process
+    if start:
+        start()
 
 
 def add_seeds_and_jobs(made: argparse.ArgumentParser, seeds: list[int], *, jobs: int) -> None:
@@ -227,18 +255,20 @@ def run_all(fits: Iterable[Fit], jobs: int) -> None:
     Two commands with one folder share the work: each leaves a fit that the other one runs to the end, and waits for it
     then.
     """
+    run = partial(_run, jobs=jobs, refused=threading.Event())
     with ThreadPoolExecutor(jobs) as pool:
         fits = list(fits)
-        free = list(pool.map(partial(_run, jobs=jobs, waits=False), fits))
-        list(
-            pool.map(
-                partial(_run, jobs=jobs, waits=True), [fit for fit, ran in zip(fits, free, strict=True) if not ran]
-            )
-        )
+        free = list(pool.map(partial(run, waits=False), fits))
+        list(pool.map(partial(run, waits=True), [fit for fit, ran in zip(fits, free, strict=True) if not ran]))
 
 
-def _run(fit: Fit, jobs: int, waits: bool) -> bool:
-    """Run a fit. Return False if another process runs it; with `waits`, wait until it ends, or run it then."""
+def _run(fit: Fit, jobs: int, waits: bool, refused: threading.Event) -> bool:
+    """Run a fit. Return False if another process runs it; with `waits`, wait until it ends, or run it then.
+
+    `refused` is set when a run refuses its arguments. No further run is started then.
+    """
+    if refused.is_set():
+        return True
     if fit.done(fit.folder):
         _check(fit)
         return True
@@ -249,7 +279,11 @@ def _run(fit: Fit, jobs: int, waits: bool) -> bool:
         if fit.done(fit.folder):  # another command has run it in the meantime
             _check(fit)
         else:
-            _run_here(fit, jobs, lock)
+            try:
+                _run_here(fit, jobs, lock)
+            except SystemExit:
+                refused.set()
+                raise
         return True
 
 
@@ -275,13 +309,14 @@ def _run_here(fit: Fit, jobs: int, lock: int) -> None:
     print(f"{fit.name} ...", flush=True)
     checkpoint = _left_by(fit)
     first = _kept(fit).get("first", 0) if _ran_before(fit) else max(_versions(fit.folder), default=-1) + 1
-    (fit.folder / COMMAND).write_text(json.dumps(_said(fit.words) | {"first": first}))
+    with replacing(fit.folder / COMMAND) as file:
+        file.write(json.dumps(_said(fit.words) | {"first": first}).encode())
     resumed = [] if checkpoint is None else ["--ckpt_path", str(checkpoint)]
     log = fit.folder / "log.txt"
-    with log.open("w") as file:
+    with log.open("w") as output:
         code = subprocess.run(
             [sys.executable, *fit.words, *resumed],
-            stdout=file,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
             pass_fds=[lock] if fcntl is not None else [],
@@ -290,7 +325,7 @@ def _run_here(fit: Fit, jobs: int, lock: int) -> None:
     said = "done" if done else f"failed ({code.returncode}), see {log}: {_last_line(log)}"
     print(f"{fit.name}: {said}", flush=True)
     if code.returncode == REFUSED and not done:
-        sys.exit(f"{fit.name}: wrong arguments or missing files (exit status {REFUSED}); the other runs are not tried.")
+        sys.exit(f"{fit.name}: wrong arguments or missing files (exit status {REFUSED}); no other run is started.")
 
 
 def _last_line(log: Path) -> str:

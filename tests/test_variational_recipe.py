@@ -32,7 +32,7 @@ def recipe():
 
 @pytest.fixture
 def give(recipe, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(sys.modules["flows"], "get_context", lambda _: forked.SERVER)
+    monkeypatch.setattr(sys.modules["recipe"], "get_context", lambda _: forked.SERVER)
 
     def give(what, *words):
         monkeypatch.setattr(sys, "argv", ["reproduce.py", what, "--output", str(tmp_path), *words])
@@ -56,7 +56,6 @@ def test_figure_3_has_three_panels_and_their_values(give, tmp_path):
 
 def test_the_dynamics_are_as_the_theorems_say(give, recipe, tmp_path, monkeypatch):
     module = sys.modules["dynamics"]
-    monkeypatch.setattr(module, "get_context", lambda _: forked.SERVER)
     monkeypatch.setattr(module, "MODES", 3)
     monkeypatch.setattr(module, "digits", partial(module.digits, count=60))
     monkeypatch.setattr(module, "ITERATIONS", (0, 1, 5))

@@ -14,19 +14,15 @@ import argparse
 import json
 import math
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import yaml
-from recipe import each, markdown, over_seeds, read, write
+from recipe import each, markdown, over_seeds, processes, read, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.cli import lightning_cli
@@ -201,15 +197,9 @@ def of_each(
             print(one())
     else:
         threads = max(1, (os.cpu_count() or 1) // options.jobs)
-        with ProcessPoolExecutor(options.jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as processes:
-            try:
-                for made in [processes.submit(one) for one in missing]:
-                    print(made.result(), flush=True)
-            except BrokenProcessPool:
-                sys.exit("A process that measured was ended. The same command goes on with the encoders that are left.")
-            except KeyboardInterrupt:
-                processes.shutdown(wait=False, cancel_futures=True)
-                raise
+        with processes(options.jobs, partial(torch.set_num_threads, threads)) as pool:
+            for made in [pool.submit(one) for one in missing]:
+                print(made.result(), flush=True)
     rows = [row for file in files.values() for row in read(file, kind)]
     print(write(rows, folder / "results.csv"))
     return rows

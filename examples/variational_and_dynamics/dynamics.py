@@ -9,14 +9,12 @@ self-supervised learning, 2023). All in float64.
 
 import argparse
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import product
-from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from recipe import add_seeds_and_jobs, markdown, over_seeds, save, write
+from recipe import add_seeds_and_jobs, markdown, over_seeds, processes, save, write
 from sklearn.datasets import load_digits
 from sklearn.metrics import silhouette_samples
 from torch import Tensor, nn
@@ -296,7 +294,7 @@ def step_figure(rows: Sequence[Row]):
 
 def run(options: argparse.Namespace) -> None:
     """Measure, write and draw."""
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+    with processes(options.jobs) as pool:
         rows = [row for found in pool.map(of_seed, options.seeds) for row in found]
     print(table(rows, "Thm. 4.2", (0, 1, 10, 50, 200), ".2g"), end="\n\n")
     print(table(rows, "Remark 4.4", (0, 15, 30, 70, 200), ".2f"), end="\n\n")

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ import torch
 from draw_clouds import clouds
 from lightning.pytorch.cli import LightningCLI
 from numpy.typing import NDArray
-from recipe import Fit, at_least, finished, logger, markdown, run_all, save, write
+from recipe import Fit, at_least, finished, logger, markdown, processes, run_all, save, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.cli import lightning_cli
@@ -209,7 +208,7 @@ def fit_and_look(options: argparse.Namespace, found: dict[str, Path | None]) -> 
 
     if min(options.jobs, len(found)) == 1:
         return [one(name, root, look) for name, root in found.items()]
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool, ThreadPoolExecutor(options.jobs) as waiting:
+    with processes(options.jobs) as pool, ThreadPoolExecutor(options.jobs) as waiting:
         looking = partial(_elsewhere, pool)
         return list(waiting.map(partial(one, looking=looking), found.keys(), found.values()))
 

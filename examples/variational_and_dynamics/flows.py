@@ -4,9 +4,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -18,6 +16,7 @@ from draw_clouds import clouds
 from draw_stills import Still, seen, stills
 from numpy.typing import NDArray
 from PIL import Image
+from recipe import processes
 from torch import Tensor
 
 from lightning_ssl_geometry.callbacks import EmbeddingSnapshots
@@ -123,7 +122,7 @@ def fit(flow: Flow, seed: int, steps: int | None = None) -> Run:
 def fit_all(flows: Iterable[Flow], seeds: Sequence[int], jobs: int, steps: int | None = None) -> list[Run]:
     """Fit all, in as many processes as there are jobs."""
     asked = [(flow, seed) for seed in seeds for flow in flows]
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _alone) as pool:
+    with processes(jobs, _alone) as pool:
         return list(pool.map(partial(fit, steps=steps), *zip(*asked, strict=True)))
 
 
