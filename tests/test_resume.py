@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import forked
@@ -24,6 +25,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_ssl_geometry.callbacks import GeometryMonitor, last_checkpoint
 from lightning_ssl_geometry.callbacks.resumption import _log_late
 from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.diagnostics import EffectiveRank
 from lightning_ssl_geometry.loggers import ResumableCSVLogger
 from lightning_ssl_geometry.report import read_run, write_report
 
@@ -130,6 +132,42 @@ def test_a_readout_after_an_epoch_that_was_interrupted_is_taken_when_the_fit_goe
             killed.fit(tmp_path, version, saving=ModelCheckpoint(save_last=True, save_on_exception=True))
     killed.fit(tmp_path, version, resume=True, saving=ModelCheckpoint(save_last=True, save_on_exception=True))
     killed.assert_same_history(killed.history(tmp_path / "run"), whole)
+
+
+def test_only_the_monitor_whose_readout_was_interrupted_takes_it_again(tmp_path, monkeypatch):
+    def others():
+        kept = {"stages": ["train", "probe"], "probe_size": 10, "every_n_steps": 1}
+        return [GeometryMonitor({"rank": EffectiveRank()}, **kept, name=name) for name in ("second", "first")]
+
+    calls, left, probe = [], [1], GeometryMonitor._probe
+
+    def fails(monitor, trainer, host, moment):
+        calls.append((monitor.name, moment.epoch))
+        if calls[-1] == ("second", 1) and left:
+            left.pop()
+            raise RuntimeError("interrupted")
+        probe(monitor, trainer, host, moment)
+
+    saving = partial(ModelCheckpoint, save_last=True, save_on_exception=True)
+    killed.fit(tmp_path / "whole", callbacks=others())
+    monkeypatch.setattr(GeometryMonitor, "_probe", fails)
+    with pytest.raises(RuntimeError, match="interrupted"):
+        killed.fit(tmp_path, callbacks=others(), saving=saving())
+    assert calls[-2:] == [("first", 1), ("second", 1)]
+    calls.clear()
+    killed.fit(tmp_path, resume=True, callbacks=others(), saving=saving())
+    killed.assert_same_history(killed.history(tmp_path / "run"), killed.history(tmp_path / "whole" / "run"))
+    assert [epoch for name, epoch in calls if name == "first"] == [2, 3]
+    assert [epoch for name, epoch in calls if name == "second"] == [1, 2, 3]
+
+
+def test_the_same_monitor_reads_out_each_of_two_fits(tmp_path):
+    """Each fit has one readout before training and one after each epoch."""
+    monitor = GeometryMonitor({"rank": EffectiveRank()}, stages=["probe"], probe_size=10, name="same")
+    for number in range(2):
+        killed.fit(tmp_path / str(number), callbacks=[monitor], epochs=2)
+        run = read_run(tmp_path / str(number) / "run" / "version_0")
+        assert len(run.scalars["probe/same/rank"].value) == 3
 
 
 @pytest.mark.parametrize("version", [None, 0])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import lightning as L
 
 from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
-from lightning_ssl_geometry.callbacks.order import Turn, put_in_order
+from lightning_ssl_geometry.callbacks.order import Turn, callbacks_of, put_in_order
 from lightning_ssl_geometry.callbacks.rehearsal import Rehearsal
 from lightning_ssl_geometry.callbacks.run_callback import now, starts_anew
 from lightning_ssl_geometry.measuring.failures import Failures, OnError
@@ -35,6 +35,7 @@ class StageCallback(EvaluationCallback):
         self.failures = Failures(on_error)
         self.rehearsal = Rehearsal(self)
         self._epoch_begun = False
+        self._epoch_ended: int | None = None
 
     @property
     @abstractmethod
@@ -72,6 +73,7 @@ class StageCallback(EvaluationCallback):
         self.failures.restart(postpones=stage == "fit")
         self.rehearsal.restart()
         self._epoch_begun = False
+        self._epoch_ended = None
         put_in_order(trainer, self)
         if starts_anew(trainer, stage):
             self.start_clean()
@@ -103,10 +105,10 @@ class StageCallback(EvaluationCallback):
             self.take("train", trainer, taken)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if not self._epoch_begun:  # the fit was resumed after the last batch of the epoch
-            self._begin_epoch(trainer, pl_module)
-        self._epoch_begun = False
-        self.end_pass("train", trainer, pl_module)
+        # Those of all others, too, before the first of them takes its time after the epoch, and may be interrupted:
+        # a fit that goes on does not train this epoch again.
+        for each in callbacks_of(trainer, StageCallback):  # type: ignore[type-abstract]
+            each.end_epoch(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_fit_end(trainer, pl_module)
@@ -138,6 +140,16 @@ class StageCallback(EvaluationCallback):
         """Return the observation of a step. If `augment` is given, this passes its views through the model."""
         host = trainer.lightning_module
         return self.observer.of_step(host, outputs, batch, moment=now(trainer), stage=stage)
+
+    def end_epoch(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Log the results of the training steps of this epoch, once."""
+        if self._epoch_ended == trainer.current_epoch:
+            return
+        self._epoch_ended = trainer.current_epoch
+        if not self._epoch_begun:  # the fit was resumed after the last batch of the epoch
+            self._begin_epoch(trainer, pl_module)
+        self._epoch_begun = False
+        self.end_pass("train", trainer, pl_module)
 
     def _begin_epoch(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._epoch_begun = True
