@@ -4,7 +4,7 @@ __all__ = ["ResumableCSVLogger", "log_comparison"]
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +59,17 @@ class ResumableCSVLogger(CSVLogger):
         if self._version is None and folder.parent.resolve() == Path(self.root_dir).resolve():
             self._version = folder.name
 
-    def rewind(self, step: int, superseded: Path, epoch: int | None = None) -> None:
+    def rewind(
+        self, step: int, superseded: Path, epoch: int | None = None, *, read: Collection[int] | None = None
+    ) -> None:
         """Move the rows logged after a checkpoint to the file `superseded`. Without such rows, the file is not created.
 
         `step` is the number of batches trained at the checkpoint. Rows of this step and of later steps are moved. A row
         of exactly this step stays if all its values are from the stage "test". If `epoch` is given, the rows of this
-        and later epochs are moved instead, whatever their step.
+        and later epochs are moved instead, whatever their step. If `read` is given, rows of exactly this step stay if
+        their epoch is one of these.
         """
-        self.experiment.rewind(step, superseded, epoch)
+        self.experiment.rewind(step, superseded, epoch, read=read)
 
 
 class _Table(ExperimentWriter):
@@ -102,9 +105,11 @@ class _Table(ExperimentWriter):
             append(self._path, _table(keys, self.metrics))
         self.metrics_keys, self.metrics = keys, []
 
-    def rewind(self, step: int, superseded: Path, epoch: int | None = None) -> None:
+    def rewind(
+        self, step: int, superseded: Path, epoch: int | None = None, *, read: Collection[int] | None = None
+    ) -> None:
         rows = self._rows()
-        early = [_before(row, step) if epoch is None else _of_earlier_epoch(row, epoch) for row in rows]
+        early = [_before(row, step, read or ()) if epoch is None else _of_earlier_epoch(row, epoch) for row in rows]
         later = [row for row, kept in zip(rows, early, strict=True) if not kept]
         if not later:
             return
@@ -154,10 +159,17 @@ def _of_earlier_epoch(row: Mapping[str, Any], epoch: int) -> bool:
         return True
 
 
-def _before(row: Mapping[str, Any], step: int) -> bool:
+def _before(row: Mapping[str, Any], step: int, read: Collection[int]) -> bool:
     try:
         own = int(float(row["step"]))
     except (ValueError, OverflowError):
         return True
     tested = all(name.startswith("test/") for name, cell in row.items() if cell and name not in ("epoch", "step"))
-    return own < step or (own == step > 0 and tested)
+    return own < step or (own == step > 0 and tested) or (own == step and _epoch_of(row) in read)
+
+
+def _epoch_of(row: Mapping[str, Any]) -> int | None:
+    try:
+        return int(float(row["epoch"]))
+    except (ValueError, KeyError, OverflowError):
+        return None

@@ -109,7 +109,8 @@ class CollapseGuard(GeometryMonitor):
         return {"found": dict(self.found), "passed": dict(self._passed)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.found, self._passed = dict(state_dict["found"]), dict(state_dict["passed"])
+        if self.fits:
+            self.found, self._passed = dict(state_dict["found"]), dict(state_dict["passed"])
 
     def judge(self, stage: Stage, trainer: L.Trainer, results: dict[str, Tensor]) -> None:
         if trainer.state.fn != "fit":

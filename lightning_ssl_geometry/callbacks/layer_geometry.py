@@ -5,7 +5,6 @@ __all__ = ["LayerGeometry"]
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any, ClassVar, Literal, Unpack, get_args
 
 import lightning as L
@@ -23,10 +22,11 @@ from lightning_ssl_geometry.callbacks.loaders import (
     has_validation,
     is_repeatable,
     on_device,
-    one_pass,
+    validation_batches,
     validation_loader,
 )
 from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.run_callback import now, run_files
 from lightning_ssl_geometry.checks import one_of
 from lightning_ssl_geometry.diagnostics.alpha_req import AlphaReQ
@@ -157,9 +157,19 @@ class LayerGeometry(EvaluationCallback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
+        alike = [each for each in callbacks_of(trainer, LayerGeometry) if each.stage == self.stage]
+        if len(alike) > 1:
+            raise ValueError(
+                f"Expected one LayerGeometry with stage={self.stage!r}, but got {len(alike)}, which would replace each "
+                "other's files. Give one of them all diagnostics."
+            )
         self.observer.attach(pl_module, trainer.precision_plugin)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self.observer.detach()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        super().on_exception(trainer, pl_module, exception=exception)
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -185,6 +195,9 @@ class LayerGeometry(EvaluationCallback):
     def open(self) -> None:
         self.observer.open()
 
+    def hold(self) -> None:
+        self.observer.hold()
+
     def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
         if self.watches("val"):
             self._layers(trainer, self._outputs(trainer, step))
@@ -206,8 +219,7 @@ class LayerGeometry(EvaluationCallback):
                 return
             if trial and not is_repeatable(loader):
                 return
-            last = 1 if trainer.fast_dev_run else None  # type: ignore[attr-defined]
-            batches = first_batches(loader, 1) if trial else islice(one_pass(loader), last)
+            batches = first_batches(loader, 1) if trial else validation_batches(trainer, loader)
             for place, batch in enumerate(batches):
                 seen = self.observer.look(pl_module, on_device(batch, trainer), now(trainer), stage="val")
                 if trial:

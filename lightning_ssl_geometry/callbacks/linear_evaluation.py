@@ -92,7 +92,8 @@ class LinearEvaluation(Evaluation):
         return {"rows": self.rows}  # a resumed run cannot evaluate its untrained network again
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows = state_dict["rows"]
+        if self.fits:
+            self.rows = state_dict["rows"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)

@@ -7,6 +7,7 @@ __all__ = [
     "on_device",
     "one_pass",
     "spread_batches",
+    "validation_batches",
     "validation_loader",
 ]
 
@@ -49,6 +50,15 @@ def validation_loader(trainer: L.Trainer) -> Any:
     loaders = source.dataloader()
     loader = loaders[0] if isinstance(loaders, Sequence) else loaders
     return trainer._data_connector._prepare_dataloader(loader, shuffle=False, mode=RunningStage.VALIDATING)
+
+
+def validation_batches(trainer: L.Trainer, loader: Any) -> Iterator[Any]:
+    """Yield the batches of a validation loader that the Trainer's `limit_val_batches` allows."""
+    limit: Any = trainer.limit_val_batches  # `fast_dev_run` sets it, too
+    whole = isinstance(limit, float)
+    last = None if whole and limit == 1 else int(len(loader) * limit) if whole else limit
+    if last != 0:
+        yield from islice(one_pass(loader), last)
 
 
 def is_repeatable(loader: Any) -> bool:

@@ -1,6 +1,6 @@
 """EvaluationCallback: base class whose methods get the steps of both validation and test."""
 
-__all__ = ["EvaluationCallback", "Stage", "Step"]
+__all__ = ["EvaluationCallback", "Stage", "Step", "hold_all"]
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import lightning as L
 from lightning.pytorch.utilities import rank_zero_warn
 
+from lightning_ssl_geometry.callbacks.order import callbacks_of
 from lightning_ssl_geometry.callbacks.run_callback import RunCallback
 from lightning_ssl_geometry.observe.padding import without_repeats
 
@@ -61,6 +62,9 @@ class EvaluationCallback(RunCallback, ABC):
     def open(self) -> None:
         """Prepare to observe the next step."""
 
+    def hold(self) -> None:
+        """Record nothing more until :meth:`take`: other callbacks may call the model after the step."""
+
     def take_sanity_check(self, trainer: L.Trainer, step: Step) -> None:
         """Process the outputs and the batch of one step of Lightning's sanity check."""
 
@@ -107,6 +111,7 @@ class EvaluationCallback(RunCallback, ABC):
             self.open()
 
     def _take(self, stage: Stage, trainer: L.Trainer, taken: Step) -> None:
+        hold_all(trainer)
         loaders = trainer.test_dataloaders if stage == "test" else trainer.val_dataloaders
         step = taken._replace(loaders=loaders)
         if step.dataloader_idx > 0:
@@ -123,3 +128,9 @@ class EvaluationCallback(RunCallback, ABC):
                 f"{type(self).__name__}, stage {stage!r}: only the first of several dataloaders is observed. Put "
                 "another one first, or pass it alone to `Trainer.validate` or `Trainer.test`."
             )
+
+
+def hold_all(trainer: L.Trainer) -> None:
+    """Let no callback record what another one does after a step, such as a pass of its own views."""
+    for each in callbacks_of(trainer, EvaluationCallback):  # type: ignore[type-abstract]
+        each.hold()

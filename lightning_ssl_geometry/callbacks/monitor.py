@@ -156,7 +156,8 @@ class GeometryMonitor(StageCallback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
-        self._probed = checkpoint.get(_PROBED, {}).get(self._own)
+        if self.fits:
+            self._probed = checkpoint.get(_PROBED, {}).get(self._own)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
@@ -173,11 +174,11 @@ class GeometryMonitor(StageCallback):
         if self._probes_after(done, trainer):
             self._probe(trainer, pl_module, now(trainer))
             self.end("probe", trainer, pl_module)
-        self._probed = done
+            self._probed = done
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_fit_end(trainer, pl_module)
-        self._catch_up(trainer, pl_module)
+        self._catch_up(trainer, pl_module, last=self._epoch_ended is not None)
         self.failures.raise_pending()
 
     def watches(self, stage: str) -> bool:
@@ -215,10 +216,12 @@ class GeometryMonitor(StageCallback):
     def _probes_after(self, done: int, trainer: L.Trainer) -> bool:
         return self.watches("probe") and (done % self.probe_every_n_epochs == 0 or done == trainer.max_epochs)
 
-    def _catch_up(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        # An exception in the readout after an epoch saves a checkpoint in which the epoch is done.
+    def _catch_up(self, trainer: L.Trainer, pl_module: L.LightningModule, last: bool = False) -> None:
+        # An exception in the readout after an epoch saves a checkpoint in which the epoch is done. `last`: the fit has
+        # trained and ends here, which may not be `max_epochs`.
         done = trainer.current_epoch
-        if self._probed is not None and self._probed < done and self._probes_after(done, trainer):
+        missing = self.watches("probe") and self._probed is not None and self._probed < done
+        if missing and (last or self._probes_after(done, trainer)):
             found = self._probe_between_epochs(trainer, pl_module, Moment(done - 1, trainer.global_step))
             self.judge("probe", trainer, found)
             self._probed = done
@@ -230,8 +233,9 @@ class GeometryMonitor(StageCallback):
         found = self.measurements.read_out("probe", moment, pl_module.device)
         logged = {name: value.float() if moment.step else value for name, value in found.items()}
         scalars = {name: value.item() for name, value in logged.items()}
+        batches = trainer.fit_loop.epoch_loop._batches_that_stepped  # not each optimizer's steps, as in a fit
         for logger in trainer.loggers:  # a log by the module would get another step here
-            logger.log_metrics(scalars | {"epoch": moment.epoch}, step=max(moment.step - 1, 0))
+            logger.log_metrics(scalars | {"epoch": moment.epoch}, step=max(batches - 1, 0))
             logger.save()
         return found
 

@@ -3,7 +3,6 @@
 __all__ = ["Probe", "ProbeSettings"]
 
 import copy
-import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,12 +10,13 @@ from typing import Any, ClassVar, Unpack
 
 import lightning as L
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, one_pass, validation_loader
+from lightning_ssl_geometry.callbacks.loaders import has_validation, on_device, validation_batches, validation_loader
 from lightning_ssl_geometry.callbacks.loops import Stage
 from lightning_ssl_geometry.callbacks.run_callback import now
 from lightning_ssl_geometry.callbacks.stage import StageCallback
@@ -183,6 +183,8 @@ class Probe(StageCallback):
             if "chance" in self.scalars.get("val", ()):
                 counts = distributed.all_reduce_sum(self._counts).float()
                 pl_module.log(f"val/{self.name}_chance", counts.max() / counts.sum(), batch_size=1)
+        elif trainer.state.fn != TrainerFn.FITTING:
+            rank_zero_warn(f"{self.title} is not scored: it has learned nothing from a training of this network.")
         self._accuracy.reset()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -195,8 +197,7 @@ class Probe(StageCallback):
                 rank_zero_warn(f"{type(self).__name__} is not scored: the Trainer was given no validation set.")
                 return
             self.on_validation_epoch_start(trainer, pl_module)
-            last = 1 if trainer.fast_dev_run else None  # type: ignore[attr-defined]
-            for place, batch in enumerate(itertools.islice(one_pass(loader), last)):
+            for place, batch in enumerate(validation_batches(trainer, loader)):
                 with self.failures.caught(now(trainer), self.title, "val"):
                     observation = self.observer.look(pl_module, on_device(batch, trainer), now(trainer), stage="val")
                     if (seen := without_repeats(observation, loader, place)) is not None:
@@ -237,7 +238,8 @@ class Probe(StageCallback):
 
     def _tell_left_out(self, trainer: L.Trainer) -> None:
         if count := int(self._left_out):
-            with self.failures.caught(now(trainer), self.title, "train"):
+            lost = "The results are of the other samples"
+            with self.failures.caught(now(trainer), self.title, "train", lost=lost):
                 raise ValueError(
                     f"Expected labels from 0 to {self._classes - 1}, but {count} of the epoch are others; "
                     "they were left out."

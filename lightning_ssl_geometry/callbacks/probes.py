@@ -94,8 +94,8 @@ class LinearProbe(Probe):
             h = weight.new_zeros(1, 0, weight.shape[1])
             self._learn(h, torch.zeros(0, dtype=torch.int64, device=weight.device), trainer.lightning_module)
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        super().on_fit_start(trainer, pl_module)
+    def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().begin(stage, trainer, pl_module)
         if self._restored:
             self._build(self._restored["head"]["weight"].shape[1], pl_module.device)
 
@@ -156,7 +156,7 @@ class KNNProbe(Probe):
         num_classes: Number of classes. None: the DataModule's `num_classes`.
         name: Prefix of the logged names. Two probes of one model need different names.
         **settings: The arguments `on_error`, `host`, `taps`, `view_layout` and `batch_keys` of :class:`Probe`. If h is
-            not finite, the accuracy is NaN.
+            not finite in the validation, the accuracy is NaN. Such training samples have no vote.
     """
 
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -200,6 +200,10 @@ class KNNProbe(Probe):
     def start_clean(self) -> None:
         self._bank, self._gathered = [], None
 
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(trainer, pl_module, checkpoint)
+        self._bank = []  # of another network
+
     def begin(self, stage: Stage, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().begin(stage, trainer, pl_module)
         if stage == "train":
@@ -221,8 +225,8 @@ class KNNProbe(Probe):
         empty = torch.zeros(0, dtype=torch.int64, device=device)
         label = torch.cat([label.long() for _, label in self._bank]) if self._bank else empty
         h, label = distributed.gather(h), distributed.gather(label)
-        known = self._is_class(label)
-        return h[known], label[known]
+        known = self._is_class(label) & torch.isfinite(h).all(1)
+        return (h[known], label[known]) if known.any() else None
 
     def _ready(self) -> bool:
         return self._gathered is not None

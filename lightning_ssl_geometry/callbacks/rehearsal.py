@@ -142,6 +142,8 @@ def _try_outputs(
 ) -> None:
     owner = dict.fromkeys(logged, _HOST)
     for callback in callbacks:
+        callback.hold()
+    for callback in callbacks:
         for name in sorted(_rehearsed(callback, trainer, stage, step=step)):
             if name in owner:
                 raise ValueError(

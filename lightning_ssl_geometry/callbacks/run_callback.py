@@ -33,9 +33,11 @@ from lightning_ssl_geometry.recording.run_files import RunFiles, same
 
 _STAGES = {TrainerFn.FITTING: ("train", "val"), TrainerFn.VALIDATING: ("val",), TrainerFn.TESTING: ("test",)}
 _KEY = "ssl_geometry_run"
+_OF_A_SEARCH = (".lr_find_", ".scale_batch_size_")  # Lightning's checkpoints of a search for a learning rate or batch
 _RUNS: WeakKeyDictionary[Any, "_Run"] = WeakKeyDictionary()
 _LOADED: WeakKeyDictionary[L.Trainer, dict[str, Any]] = WeakKeyDictionary()  # by a fit that resumes
 _EVALUATED: WeakKeyDictionary[L.Trainer, Moment] = WeakKeyDictionary()  # of the checkpoint of a validation or test
+_BATCHES: WeakKeyDictionary[L.Trainer, int] = WeakKeyDictionary()  # that were trained then
 _BEGUN: WeakKeyDictionary[L.Trainer, bool] = WeakKeyDictionary()
 
 
@@ -48,6 +50,7 @@ class RunCallback(L.Callback):
     a ValueError is raised if another run wrote quantities.json or metrics.csv to the folder.
     """
 
+    fits = True  # not a validation or test, whose checkpoint must not take back what a fit has written
     _quantities: QuantitiesFile | None = None
 
     @property
@@ -73,6 +76,7 @@ class RunCallback(L.Callback):
             self._quantities.check(self, entries)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self.fits = stage == "fit"
         run = _run(trainer)
         run.files.reopen()
         run.quantities.restart()
@@ -95,6 +99,7 @@ class RunCallback(L.Callback):
         _begin_once(trainer)
         _expect(trainer, pl_module)
         self._write_meanings()
+        run_files(trainer).write_waiting()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -109,6 +114,7 @@ class RunCallback(L.Callback):
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.state.fn == TrainerFn.VALIDATING:
+            _own_table(trainer)
             _expect(trainer, pl_module)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -116,6 +122,7 @@ class RunCallback(L.Callback):
             self._write_meanings()
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        _own_table(trainer)
         _expect(trainer, pl_module)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -141,6 +148,8 @@ class RunCallback(L.Callback):
             checkpoint[_KEY] = own | (unlogged(trainer, checkpoint) if restored is None else still_unlogged(restored))
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        if trainer.ckpt_path and Path(trainer.ckpt_path).name.startswith(_OF_A_SEARCH):
+            return  # restored within the fit
         state = checkpoint.get(_KEY, {})
         if state:
             run_files(trainer).adopt(state)
@@ -151,6 +160,8 @@ class RunCallback(L.Callback):
                 announce(trainer, run_files(trainer), _LOADED[trainer])
         elif state and run_files(trainer).run == state["run"]:
             _EVALUATED[trainer] = Moment(checkpoint["epoch"], checkpoint["global_step"])
+            loop = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_loop.state_dict", {})
+            _BATCHES[trainer] = loop.get("_batches_that_stepped", checkpoint["global_step"])
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         if trainer in _LOADED:
@@ -204,7 +215,8 @@ def _expect(trainer: L.Trainer, host: L.LightningModule) -> None:
 
 def _say_moment(trainer: L.Trainer, host: L.LightningModule) -> None:
     if (moment := _EVALUATED.get(trainer)) is not None:  # the Trainer itself begins at step 0
-        host.log_dict({"epoch": float(moment.epoch), "step": float(max(moment.step - 1, 0))}, batch_size=1)
+        step = max(_BATCHES[trainer] - 1, 0)  # not of each optimizer, as the fit has logged
+        host.log_dict({"epoch": float(moment.epoch), "step": float(step)}, batch_size=1)
 
 
 def _host_entries(trainer: L.Trainer, host: L.LightningModule) -> dict[str, Declared]:
@@ -231,6 +243,13 @@ def keep_table(trainer: L.Trainer) -> None:
     table = ResumableCSVLogger(run.files.folder, "", "")
     _RUNS[table] = run
     trainer.loggers = [*trainer.loggers, table]
+
+
+def _own_table(trainer: L.Trainer) -> None:
+    """Let a later fit of this Trainer write to the table that its validation or test begins."""
+    files = run_files(trainer)
+    if _has_resumable_table(trainer) and files.writes and not files.path("metrics.csv").exists():
+        files.own("metrics.csv")
 
 
 def _has_resumable_table(trainer: L.Trainer) -> bool:
@@ -261,7 +280,8 @@ def _start(trainer: L.Trainer, files: RunFiles) -> None:
         if isinstance(table, ResumableCSVLogger):
             if same(Path(table.log_dir), files.folder):
                 files.own("metrics.csv")
-            table.rewind(0, files.aside("metrics.csv"))
+            if files.fitted:
+                table.rewind(0, files.aside("metrics.csv"))
     files.start_anew()
 
 

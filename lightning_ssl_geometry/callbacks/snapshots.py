@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
+from torch.utils.data import RandomSampler
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.callbacks.calibration import calibrated
@@ -48,7 +49,7 @@ class EmbeddingSnapshots(RunCallback):
 
     Raises:
         ValueError: If `iterations` is empty, or has a negative number or a duplicate. In training, if there is no
-            validation set, or the module returns no z.
+            validation set, if it is shuffled and has no index, or if the module returns no z.
     """
 
     @by_position("taps", "view_layout", "batch_keys", "augment")
@@ -69,6 +70,10 @@ class EmbeddingSnapshots(RunCallback):
         self.observer.attach(pl_module, trainer.precision_plugin)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self.observer.detach()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        super().on_exception(trainer, pl_module, exception=exception)
         self.observer.detach()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -93,7 +98,8 @@ class EmbeddingSnapshots(RunCallback):
         return {"kept": self.kept}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.kept = state_dict["kept"]
+        if self.fits:
+            self.kept = state_dict["kept"]
 
     def _keep(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         step = trainer.global_step
@@ -115,6 +121,11 @@ class EmbeddingSnapshots(RunCallback):
             looked = self.observer.look(pl_module, on_device(batch, trainer), now(trainer), stage="probe")
             if "z" not in looked:
                 raise ValueError("Expected a module that returns `z` for EmbeddingSnapshots, but it does not.")
+            if self.observer.numbered and isinstance(getattr(loader, "sampler", None), RandomSampler):
+                raise ValueError(
+                    "Expected an index of the samples for EmbeddingSnapshots, since the validation loader shuffles "
+                    "them: name it in `batch_keys`, such as {'index': 2}, or use `shuffle=False`."
+                )
             if (observation := without_repeats(looked, loader, place)) is None:
                 continue
             observation["z"] = observation.get("z_image", observation["z"][0])

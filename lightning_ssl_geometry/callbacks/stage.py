@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import lightning as L
 
-from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step
+from lightning_ssl_geometry.callbacks.loops import EvaluationCallback, Stage, Step, hold_all
 from lightning_ssl_geometry.callbacks.order import Turn, callbacks_of, put_in_order
 from lightning_ssl_geometry.callbacks.rehearsal import Rehearsal
 from lightning_ssl_geometry.callbacks.run_callback import now, starts_anew
@@ -99,6 +99,7 @@ class StageCallback(EvaluationCallback):
             self.open()
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *step: Any, **named: Any) -> None:
+        hold_all(trainer)
         taken = Step(*step, **named)
         super().on_train_batch_end(trainer, pl_module, taken.outputs, batch=taken.batch, batch_idx=taken.batch_idx)
         if self.wants("train", taken.batch_idx):
@@ -109,6 +110,10 @@ class StageCallback(EvaluationCallback):
         # a fit that goes on does not train this epoch again.
         for each in callbacks_of(trainer, StageCallback):  # type: ignore[type-abstract]
             each.end_epoch(trainer, pl_module)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        super().on_exception(trainer, pl_module, exception=exception)
+        self.observer.detach()  # `teardown` is not called then, and the hooks would hold what the model does later
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_fit_end(trainer, pl_module)
@@ -122,6 +127,9 @@ class StageCallback(EvaluationCallback):
 
     def open(self) -> None:
         self.observer.open()
+
+    def hold(self) -> None:
+        self.observer.hold()
 
     def take(self, stage: Stage, trainer: L.Trainer, step: Step) -> None:
         failed, seen = True, None

@@ -202,10 +202,14 @@ def _classes(folder: Path) -> list[str]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    files = sorted(f for f in folder.rglob("*") if f.is_file() and not f.name.startswith("."))
+    files = sorted(f for f in folder.rglob("*") if f.is_file() and not _is_hidden(f.relative_to(folder)))
     if not files:
         raise ValueError(f"Expected `root` to have images, in every class if it has classes, but {folder} has none.")
     return files
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _decode_one(file: Path, size: int) -> Tensor:

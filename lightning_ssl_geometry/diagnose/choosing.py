@@ -367,8 +367,15 @@ def _splits(
     """Return pairs of samples to fit on and samples to score, the same for all models."""
     from sklearn.model_selection import StratifiedKFold
 
-    counts = np.bincount(label)
-    least = int(counts[counts > 0].min())
+    classes, counts = np.unique(label, return_counts=True)
+    if classes[0] < 0:
+        raise ValueError(
+            f"Expected labels >= 0, but {int((label < 0).sum())} of {len(label)} are below. Leave out the samples "
+            "without a label."
+        )
+    if len(classes) < 2:
+        raise ValueError(f"Expected labels of at least 2 classes, but all are {classes[0]}.")
+    least = int(counts.min())
     if labels is None:
         if least < _FOLDS:
             raise ValueError(f"Expected at least {_FOLDS} samples of each class, but got {least} of one.")
@@ -379,7 +386,7 @@ def _splits(
     generator, every, found = np.random.default_rng(seed), np.arange(len(label)), []
     for _ in range(_DRAWS):
         fitted = np.concatenate([
-            generator.choice(np.flatnonzero(label == each), labels, replace=False) for each in np.flatnonzero(counts)
+            generator.choice(np.flatnonzero(label == each), labels, replace=False) for each in classes
         ])  # fmt: skip
         found.append((fitted, np.setdiff1d(every, fitted)))
     return found

@@ -43,11 +43,20 @@ class Failures:
         self._proven: set[str] = set()
         self._failed: dict[str, dict[str, str]] = {}  # stage -> diagnostic -> the error
         self._pending: Exception | None = None
-        self._postpones = False
+        self._postpones, self._keeps = False, False
 
     def restart(self, postpones: bool) -> None:
         """Forget all failures before the next run. `postpones` says whether this run postpones its errors."""
         self._proven, self._failed, self._pending, self._postpones = set(), {}, None, postpones
+
+    @contextmanager
+    def postponing(self) -> Iterator[None]:
+        """Keep the errors in this block for :meth:`raise_pending`."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = False
 
     def prove(self, stage: str) -> None:
         """Record that a step of a stage has succeeded."""
@@ -97,17 +106,19 @@ class Failures:
 
     def _tell(self, error: Exception, moment: Moment, who: str, *, stage: str, lost: str) -> None:
         message = f"{who}, {moment}: {_cause(error)}".rstrip(".") + "."
-        unproven = stage not in self._proven and not (isinstance(error, NotFiniteError) and self.on_error == "warn")
-        if unproven or (self.on_error == "raise" and not self._postpones):
+        raises = self.on_error == "raise"
+        unproven = stage not in self._proven and not (isinstance(error, NotFiniteError) and not raises)
+        if not (raises and self._keeps) and (unproven or (raises and not self._postpones)):
             raise _ToldError(message) from error
-        if self.on_error == "warn":
-            follows = f"{lost}, and the run goes on (`on_error='warn'`)."
-        else:
+        if not raises:
+            warnings.warn(f"{message} {lost}, and the run goes on (`on_error='warn'`).", stacklevel=2)
+            return
+        failure = ValueError(message)
+        failure.__cause__ = error
+        self._pending = self._pending or failure
+        if not self._keeps:
             follows = "The fit ends with this error once the checkpoints of the epoch are saved (`on_error='raise'`)."
-            failure = ValueError(message)
-            failure.__cause__ = error
-            self._pending = self._pending or failure
-        warnings.warn(f"{message} {follows}", stacklevel=2)
+            warnings.warn(f"{message} {follows}", stacklevel=2)
 
 
 @contextmanager

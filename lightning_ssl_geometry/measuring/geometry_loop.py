@@ -120,6 +120,7 @@ class GeometryLoop:
         self._begun: set[str] = set()  # stages with a step since the latest readout
         self._batches = 0
         self._epoch, self._step, self._from_step = 0, 0, 0
+        self._read: tuple[set[int], int] = set(), 0  # epochs of the readouts at a step of metrics.csv
         self._closed = self._inside = False
 
     @property
@@ -207,11 +208,14 @@ class GeometryLoop:
         found: dict[str, float] = {}
         for stage in self._stages_of_all():
             self._begin(stage)
-            results = self.measurements.read_out(stage, self._moment, self._device)
+            with self.failures.postponing():  # what others have computed is written first
+                results = self.measurements.read_out(stage, self._moment, self._device)
             found |= {name: value.item() for name, value in results.items()}
-        self._run.log(own | found | {"epoch": self._epoch}, max(self._step - 1, 0))
+        self._run.log(own | found | {"epoch": self._epoch}, self._row_step)
+        self._read = self._read_here | {self._epoch}, self._row_step
         self._begun, self._batches = set(), 0
         self._epoch += 1
+        self.failures.raise_pending()
         _refuse_taken(own, found)  # by a result that no diagnostic declares: all results are written
         return own | found
 
@@ -237,7 +241,7 @@ class GeometryLoop:
 
         The state has no tensors of steps: what was observed since the latest readout is not in it.
         """
-        return {"epoch": self._epoch, "step": self._step} | self._run.state()
+        return {"epoch": self._epoch, "step": self._step, "read": sorted(self._read_here)} | self._run.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the run that saved `state`, before the first step.
@@ -251,6 +255,7 @@ class GeometryLoop:
         _refuse_foreign(state)
         self._epoch, self._step = int(state["epoch"]), int(state["step"])
         self._from_step = self._step
+        self._read = set(state.get("read", ())), self._row_step
         self._run.resume(state)
 
     def check(self, entries: Mapping[str, Declared | None]) -> None:
@@ -272,6 +277,16 @@ class GeometryLoop:
     @property
     def _moment(self) -> Moment:
         return Moment(self._epoch, self._step)
+
+    @property
+    def _row_step(self) -> int:
+        """The step of a row of metrics.csv: the number of the latest step, as the Trainer counts."""
+        return max(self._step - 1, 0)
+
+    @property
+    def _read_here(self) -> set[int]:
+        epochs, at = self._read
+        return epochs if at == self._row_step else set()
 
     @property
     def _device(self) -> torch.device:
@@ -343,6 +358,8 @@ def _refuse_foreign(state: Any) -> None:
     wrong = [name for name, kind in wanted.items() if not isinstance(held.get(name), kind)]
     if not wrong and "folder" in held and not all(isinstance(name, str) for name in held["files"]):
         wrong = ["files"]
+    if not wrong and not all(isinstance(epoch, int) for epoch in held.get("read", ())):
+        wrong = ["read"]
     if wrong or min(held["epoch"], held["step"]) < 0:
         got = f"{wrong[0]!r} is {held.get(wrong[0])!r}" if wrong and held else f"it is {state!r}"
         raise ValueError(f"Expected `state` to be what `state_dict` of a GeometryLoop returned, but {got:.200}.")

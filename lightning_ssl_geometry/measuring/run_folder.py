@@ -90,9 +90,14 @@ class RunFolder:
 
     def _continue(self, state: Mapping[str, Any]) -> None:
         self.files.adopt(state)
-        self.files.rewind(state["step"], epoch=state["epoch"])  # a checkpoint and a readout may share a step
         assert self._table is not None
-        self._table.rewind(state["step"], self.files.aside("metrics.csv"), epoch=state["epoch"])
+        step, epoch, read = state["step"], state["epoch"], state.get("read")
+        if read is None:  # of an earlier version
+            self.files.rewind(step, epoch=epoch)
+            self._table.rewind(step, self.files.aside("metrics.csv"), epoch=epoch)
+        else:  # a checkpoint and a readout may share a step
+            self.files.rewind(step, read=read)
+            self._table.rewind(max(step - 1, 0), self.files.aside("metrics.csv"), read=read)
         entry = {"from": ".", "run": state["run"], "checkpoint": None, "step": state["step"], "logged": state["step"]}
         entry |= {"epoch": state["epoch"], "within_epoch": False}
         entry |= {"time": datetime.now().astimezone().isoformat(timespec="seconds")}

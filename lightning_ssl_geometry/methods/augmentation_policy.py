@@ -62,6 +62,10 @@ class EntropyWatch:
             most = f"{self.uniform:.3g} nats, the entropy of a uniform policy over {members}"
             raise ValueError(f"Expected `collapse_entropy` >= 0 and below {most}, but got {least}.")
         self.least = least
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget an earlier fit."""
         self._epoch, self._highest = -1, torch.tensor(-math.inf)
 
     def see(self, epoch: int, entropy: Tensor) -> None:

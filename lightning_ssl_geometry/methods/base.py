@@ -2,8 +2,9 @@
 
 __all__ = ["BATCH_SIZE", "CONTRASTIVE_LOSS", "LOSS", "ONCE_BY_POSITION", "SSLModule", "SSLSettings"]
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.utilities import rank_zero_warn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import is_lazy
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import inside, integer
@@ -315,9 +318,11 @@ class SSLModule(L.LightningModule):
         parameters = [p for module in modules or (self,) for p in module.parameters() if p.requires_grad]
         if not self.exclude_norm_and_bias:
             return [{"params": parameters}]
+        lazy = _lazy_weights(modules or (self,))
+        weights = [p.ndim > 1 or any(p is each for each in lazy) for p in parameters]
         groups: list[dict[str, Any]] = [
-            {"params": [p for p in parameters if p.ndim > 1]},
-            {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+            {"params": [p for p, decays in zip(parameters, weights, strict=True) if decays]},
+            {"params": [p for p, decays in zip(parameters, weights, strict=True) if not decays], "weight_decay": 0.0},
         ]
         return [group for group in groups if group["params"]]
 
@@ -327,14 +332,34 @@ class SSLModule(L.LightningModule):
         epoch = self.current_epoch if self.training else 0
         return counter_uniform(seed, epoch, *stream, batch["index"].to(like.device), size=size)
 
+    def _steps_of_an_epoch(self) -> int:
+        batches = self.trainer.num_training_batches
+        if batches == float("inf"):
+            raise ValueError(
+                f"Expected `warmup_epochs` 0 for a training set without a length, but got {self.warmup_epochs}: nobody "
+                "knows how many steps an epoch has."
+            )
+        return math.ceil(batches / self.trainer.accumulate_grad_batches)  # Lightning steps after an epoch's last batch
+
     def _schedule_steps(self) -> tuple[int, int]:
         total = self.trainer.estimated_stepping_batches
         if total == float("inf"):
             raise ValueError("Expected `max_epochs` or `max_steps` of the Trainer for a cosine schedule, but got none.")
         if self.trainer.train_dataloader is None:  # with `max_steps` alone nobody has asked for the length of an epoch
             self.trainer.fit_loop.setup_data()
-        per_epoch = self.trainer.num_training_batches / self.trainer.accumulate_grad_batches
-        warmup = round(self.warmup_epochs * per_epoch)
+        warmup = round(self.warmup_epochs * self._steps_of_an_epoch()) if self.warmup_epochs else 0
         if self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             warmup = min(warmup, int(total))  # a trial of a few batches is shorter than any warm-up
         return warmup, int(total)
+
+
+def _lazy_weights(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
+    """The weights of linear layers and convolutions whose shape the first batch decides."""
+    return [
+        parameter
+        for module in modules
+        for layer in module.modules()
+        if not isinstance(layer, _NormBase)
+        for name, parameter in layer.named_parameters(recurse=False)
+        if is_lazy(parameter) and name != "bias"
+    ]

@@ -26,6 +26,7 @@ from lightning_ssl_geometry import distributed
 _Buffers = dict[tuple[nn.Module, str], Tensor]
 
 
+@torch.compiler.disable
 def in_chunks(network: nn.Module, x: Tensor, size: int) -> Tensor:
     """Return network(x) for rows x (N, ...), with the activations of at most `size` rows in memory at a time.
 

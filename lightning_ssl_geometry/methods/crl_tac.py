@@ -234,6 +234,10 @@ class CRLTACModule(AlternatingModule):
             n = len(batch["views"][0])
             raise ValueError(f"Expected `views` with images that are not empty, but got a batch of {n} that all are.")
 
+    def on_fit_start(self) -> None:
+        super().on_fit_start()
+        self._entropy.restart()
+
     def on_train_epoch_end(self) -> None:
         self._entropy.end(self.current_epoch, self.entropy_weight)
 

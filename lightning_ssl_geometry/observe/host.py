@@ -140,6 +140,7 @@ class Observer:
         self.finite = finite
         self.taps = Taps(host.taps, host.view_layout, host.num_views) if host.taps else None
         self.reader = BatchReader(host.batch_keys, host.augment, names)
+        self.numbered = False  # whether the latest step's samples were numbered as they came, without an index
         self._precision = Precision()
         self._untapped: tuple[str, list[str]] | None = None  # class and submodules of a host that only taps can show
 
@@ -210,6 +211,11 @@ class Observer:
         if self.taps and self.uncalled:
             self.taps.refuse(self.uncalled)
 
+    def hold(self) -> None:
+        """Stop recording, and keep the recorded outputs for :meth:`close`."""
+        if self.taps:
+            self.taps.hold()
+
     def cancel(self) -> None:
         """Stop recording, and discard the recorded outputs."""
         if self.taps:
@@ -247,7 +253,8 @@ class Observer:
             _refuse_flat(spaces)
             n = self._shared_size(observation, spaces, batch=batch, keys=stage_keys(self.reader.batch_keys, stage))
             device = next(iter(spaces.values())).device
-            if "index" not in observation:
+            self.numbered = "index" not in observation
+            if self.numbered:
                 observation["index"] = self.reader.numbers(n, stage, device)
                 self.reader.count(n, stage)
         return observation

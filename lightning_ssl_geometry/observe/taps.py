@@ -105,6 +105,10 @@ class Taps:
         if self._open and (self._of_copies or not of_copy):
             self._caught.setdefault(name, []).append(output)
 
+    def hold(self) -> None:
+        """Stop recording, and keep the recorded outputs for :meth:`close`."""
+        self._open = False
+
     def cancel(self) -> None:
         """Stop recording, and discard the recorded outputs."""
         self._called |= self._caught.keys()
@@ -341,7 +345,7 @@ class _Hook:
         self.taps, self.tap, self.module, self.whole = taps, tap, module, not tap.parts
 
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        if self.taps.is_open:
+        if self.taps.is_open and not _going_back():
             rows = self.whole and isinstance(output, Tensor) and output.ndim == 2  # torch.compile can take these along
             held = output.detach().clone() if rows else _recorded(self.tap, output)
             self.taps.record(self.tap.name, held, of_copy=module is not self.module)
@@ -351,6 +355,11 @@ class _Hook:
 
     def __reduce__(self) -> Any:  # of a model that is pickled
         return _NoHook, ()
+
+
+def _going_back() -> bool:
+    # activation checkpointing calls submodules again in the backward pass
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 class _NoHook:

@@ -13,7 +13,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath
@@ -58,9 +58,10 @@ class RunFiles:
         self.resumed: list[dict[str, Any]] = []
         self._announced: dict[str, Any] | None = None
         self._warned: set[str] = set()
-        self._waiting: dict[str, str] = {}
+        self._waiting: dict[str, tuple[str, str]] = {}  # file -> header and rows
         self._waiting_records: dict[str, list[NDArray[np.void]]] = {}
         self._superseded: Path | None = None
+        self.fitted = False  # whether a fit has begun to write here: a validation before it is no part of a fit
 
     def place(self, folder: Path | None, writes: bool) -> None:
         """Set the run's own folder, before the first file is written."""
@@ -115,15 +116,9 @@ class RunFiles:
                 width = file.readline().count(",") + 1
             if width != len(header):
                 raise ValueError(f"Expected {width} columns in {path}, as in earlier rows, but got {len(header)}.")
-        self._waiting[name] = self._waiting.get(name, "") + line
-        with self.or_warn(name):
-            self.claim(name)
-            if path.exists():
-                append(path, self._waiting[name])
-            else:
-                with replacing(path) as whole:
-                    whole.write((first + self._waiting[name]).encode())
-            del self._waiting[name]
+        first_of, rows = self._waiting.get(name, (first, ""))
+        self._waiting[name] = first_of, rows + line
+        self._append_waiting(name)
 
     def append_record(self, name: str, record: NDArray[np.void]) -> None:
         """Append a record of :func:`~lightning_ssl_geometry.files.row` to an NPY file, or create the file.
@@ -135,12 +130,29 @@ class RunFiles:
         path, width = self.path(name), record["values"].shape[1]
         if path.exists() and (kind := rows_kind(path)) != record.dtype:
             raise ValueError(f"Expected {kind['values'].shape[0]} values in {path}, as earlier, but got {width}.")
-        records = self._waiting_records.setdefault(name, [])
-        records.append(record)
+        self._waiting_records.setdefault(name, []).append(record)
+        self._append_waiting(name)
+
+    def write_waiting(self) -> None:
+        """Write the rows and records that a full disk has refused, if it takes them now."""
+        for name in (*self._waiting, *self._waiting_records):
+            self._append_waiting(name)
+
+    def _append_waiting(self, name: str) -> None:
+        path = self.path(name)
         with self.or_warn(name):
             self.claim(name)
-            append_rows(path, np.concatenate(records))
-            del self._waiting_records[name]
+            if name in self._waiting_records:
+                append_rows(path, np.concatenate(self._waiting_records[name]))
+                del self._waiting_records[name]
+                return
+            header, rows = self._waiting[name]
+            if path.exists():
+                append(path, rows)
+            else:
+                with replacing(path) as whole:
+                    whole.write((header + rows).encode())
+            del self._waiting[name]
 
     def own(self, name: str) -> None:
         """Record that this run's logger writes a file. Raises a ValueError if another run wrote it."""
@@ -169,15 +181,21 @@ class RunFiles:
         self._drop_announced()
         self.resumed.append(entry)
         self._announced = None if begun else entry
+        self.fitted = self.fitted or begun
         with self.or_warn(HISTORY):
             self.save()
 
     def start_anew(self) -> None:
-        """Move all that an earlier fit wrote to `geometry/`, and forget a resumption that has not begun."""
+        """Move all that an earlier fit wrote to `geometry/`, and forget a resumption that has not begun.
+
+        What a validation before the first fit has written stays.
+        """
         if self._drop_announced():
             with self.or_warn(HISTORY):
                 self.save()
-        self.rewind(0)
+        if self.fitted:
+            self.rewind(0)
+        self.fitted = True
 
     def _drop_announced(self) -> bool:
         dropped, self._announced = self._announced, None
@@ -196,14 +214,14 @@ class RunFiles:
             if record is None:
                 self.save()
 
-    def rewind(self, step: int, epoch: int | None = None) -> None:
+    def rewind(self, step: int, epoch: int | None = None, read: Collection[int] | None = None) -> None:
         """Move files that were written to `geometry/` after the optimizer step `step` to a folder `superseded-*`.
 
         From a CSV or NPY file, only the rows after `step` are moved. If `step` is 0, all files are moved. If `epoch` is
-        given, results of this and later epochs are moved instead, whatever their step. An unreadable file is renamed,
-        with a warning.
+        given, results of this and later epochs are moved instead, whatever their step. If `read` is given, results of
+        exactly this step stay if their epoch is one of these. An unreadable file is renamed, with a warning.
         """
-        until = _Until(step, epoch)
+        until = _Until(step, epoch, read)
         for name in sorted(self.names) if self.writes else []:
             path = self.path(name)
             for left in unfinished(path):
@@ -230,6 +248,7 @@ class RunFiles:
     def reopen(self) -> None:
         """Prepare for another fit, with a new folder `superseded-*`."""
         self._superseded = None
+        self.write_waiting()
         self._waiting.clear()
         self._waiting_records.clear()
 
@@ -299,15 +318,18 @@ def _line(cells: Sequence[object]) -> str:
 class _Until(NamedTuple):
     step: int
     epoch: int | None
+    read: Collection[int] | None
 
     def keeps(self, epoch: int, step: int) -> bool:
         """Whether results of an epoch and a step are kept."""
+        if self.read is not None:
+            return step < self.step or (step == self.step and epoch in self.read)
         return 0 < self.step >= step if self.epoch is None else epoch < self.epoch
 
     @property
     def is_start(self) -> bool:
         """Whether nothing is kept."""
-        return not (self.step if self.epoch is None else self.epoch)
+        return not self.read and not (self.step if self.epoch is None else self.epoch)
 
 
 def _rewind_rows(path: Path, until: _Until, aside: Callable[[], Path]) -> None:

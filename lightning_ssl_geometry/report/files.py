@@ -122,7 +122,7 @@ def read_text(path: Path, shown: str, most: int) -> tuple[str, list[str]]:
     notes = [f"{shown} is larger than {_size(most)}; what is behind that was left out."] if len(held) > most else []
     held = held[:most]
     try:
-        text = held.decode("utf-8")
+        text = held.decode("utf-8-sig")  # spreadsheets put a mark before the first column
     except UnicodeDecodeError:
         text = held.decode("utf-8", errors="replace")
         if text[:-1].count("\N{REPLACEMENT CHARACTER}") or not notes:  # not only the letter that was cut at the end

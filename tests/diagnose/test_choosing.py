@@ -192,6 +192,26 @@ def test_bad_arguments(digits, arguments, message):
         choose(digits, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (lambda label: torch.where(label == 3, -1, label), "Expected labels >= 0, but 62 of 600 are below"),
+        (lambda label: label * 0 + 7, "Expected labels of at least 2 classes, but all are 7"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:GeometryMonitor, diagnostic")
+def test_labels_that_no_classifier_learns(label, message, tmp_path):
+    x, known = images()
+    folders = diagnosed(tmp_path, {"a": network(2), "b": network(8)}, (x, label(known)))
+    with pytest.raises(ValueError, match=message):
+        choose(folders, resamples=5)
+
+
+def test_large_labels_take_no_memory(tmp_path):
+    x, label = images(200)
+    choose(diagnosed(tmp_path, {"a": network(2), "b": network(8)}, (x, label * 2**40)), resamples=5)
+
+
 def test_an_unknown_score_is_named_with_the_known_ones(digits):
     with pytest.raises(ValueError, match=r"Expected `by` to name a score, but got 'RankMe'\..*Effective rank"):
         choose(digits, resamples=5).best("RankMe")

@@ -12,6 +12,7 @@ import torch
 from hosts import PlainHost, pairs, quiet
 from loops import SETTINGS, TAPS, Model, diagnostics, loop, rows, seeded, train
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, Host, RunReport
@@ -202,6 +203,35 @@ def test_a_loss_that_diverges_later(tmp_path, on_error):
         model.loss(*batch)
     if on_error == "warn":
         assert np.isnan(geometry.read_out()["train/rank"])
+
+
+def test_a_diagnostic_that_fails_at_the_readout_loses_nothing_else(tmp_path):
+    class Failing(EffectiveRank):
+        def compute(self):
+            raise ValueError("no rank today")
+
+    model = seeded()
+    geometry = loop(tmp_path, model, diagnostics={"rank": EffectiveRank(), "bad": Failing()}, on_error="raise")
+    with geometry.step(pairs()[:8]):
+        model.loss(*pairs()[:8])
+    with pytest.raises(ValueError, match="no rank today"):
+        geometry.read_out({"train/loss": 0.5})
+    (row,) = rows(geometry.folder / "metrics.csv")
+    assert float(row["train/loss"]) == 0.5
+    assert float(row["train/rank"]) > 1
+    assert np.isnan(float(row["train/bad"]))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_the_backward_pass_computes_again_is_no_view(reentrant):
+    model = seeded()
+    geometry = loop(None, model, diagnostics={"rank": EffectiveRank()}, taps={"h": "trunk"})
+    x1, x2, _ = batch = pairs()[:8]
+    with geometry.step(batch):
+        views = [checkpoint(model.trunk, x.requires_grad_(), use_reentrant=reentrant) for x in (x1, x2)]
+        (views[0] - views[1]).square().mean().backward()
+    geometry.read_out()
+    assert geometry.measurements.seen["train"] == (8, 2)
 
 
 def test_a_wrapped_model_is_observed_inside(tmp_path):

@@ -135,6 +135,54 @@ def test_results_from_before_the_first_step_stay(tmp_path):
     assert not (rest.folder / "superseded-1").exists()
 
 
+def test_numbers_of_epochs_that_begin_again_lose_no_readout(tmp_path):
+    """Training in two phases, each with epochs from 0, and a checkpoint in the second."""
+    geometry = loop(tmp_path, diagnostics=diagnostics())
+    for epoch in (0, 1, 2, 0):
+        one_step(geometry)
+        geometry.read_out(epoch=epoch)
+    state = geometry.state_dict()
+    one_step(geometry)
+    geometry.read_out(epoch=1)  # the checkpoint does not know of it
+    rest = resumed(tmp_path, state)
+    one_step(rest)
+    rest.read_out(epoch=1)
+    for name in ("metrics.csv", "geometry/train/rows_seen.csv"):
+        assert [row["epoch"] for row in rows(rest.folder / name)] == ["0", "1", "2", "0", "1"]
+        assert [row["epoch"] for row in rows(rest.folder / "superseded-1" / name)] == ["1"]
+
+
+def test_two_readouts_in_one_epoch_are_told_apart(tmp_path):
+    geometry = loop(tmp_path, diagnostics=diagnostics())
+    one_step(geometry)
+    geometry.read_out({"train/loss": 0.0}, epoch=0)
+    state = geometry.state_dict()
+    one_step(geometry)
+    geometry.read_out({"train/loss": 1.0}, epoch=0)  # the checkpoint does not know of it
+    rest = resumed(tmp_path, state)
+    one_step(rest)
+    rest.read_out({"train/loss": 2.0}, epoch=0)
+    assert [row["train/loss"] for row in rows(rest.folder / "metrics.csv")] == ["0.0", "2.0"]
+    assert len(rows(rest.folder / "geometry" / "train" / "rows_seen.csv")) == 2
+
+
+def test_a_state_of_an_earlier_version_continues(tmp_path):
+    geometry = loop(tmp_path, diagnostics=diagnostics())
+    one_step(geometry)
+    geometry.read_out()
+    state = geometry.state_dict()
+    del state["read"]
+    rest = resumed(tmp_path, state)
+    one_step(rest)
+    rest.read_out()
+    assert [row["epoch"] for row in rows(rest.folder / "metrics.csv")] == ["0", "1"]
+
+
+def one_step(geometry):
+    with geometry.step(pairs()[:8]):
+        geometry.model.loss(*pairs()[:8])
+
+
 MALFORMED = {
     "none": None,
     "empty": {},
@@ -142,6 +190,7 @@ MALFORMED = {
     "no step": {"epoch": 1},
     "below 0": {"epoch": -1, "step": 5},
     "no run": {"epoch": 1, "step": 5, "folder": "x", "files": []},
+    "epochs that are no numbers": {"epoch": 1, "step": 5, "read": ["x"]},
     "files that are no texts": {"epoch": 1, "step": 5, "folder": "x", "run": "y", "files": [3]},
 }
 

@@ -41,3 +41,13 @@ def test_the_threshold_is_below_that_of_a_uniform_policy():
     for least in (-0.1, math.log(4), math.nan):
         with pytest.raises(ValueError, match=f"below 1.39 nats, the .* of a uniform policy over 4, but got {least}"):
             EntropyWatch(least, 4)
+
+
+def test_another_fit_begins_with_no_entropy():
+    watch = EntropyWatch(0.3, 4)
+    watch.see(0, torch.tensor(1.2))
+    watch.end(0, entropy_weight=0.01)
+    watch.restart()
+    watch.see(0, torch.tensor(0.1))
+    with pytest.warns(UserWarning, match=r"at most 0\.1 nats in every batch of epoch 0"):
+        watch.end(0, entropy_weight=0.01)

@@ -7,9 +7,10 @@ import weakref
 import pytest
 import torch
 from hosts import quiet
-from small_methods import METHODS, data
+from small_methods import METHODS, SGD, data
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
+from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.distributed import all_reduce_mean
@@ -328,3 +329,18 @@ def test_a_chunk_has_at_least_one_row(size):
 def test_gradient_isolated_blocks_and_chunks_exclude_each_other():
     with pytest.raises(ValueError, match=r"`chunk_size`.*`blocks`"):
         HSSLModule(maps(), **ON_FIBERS, projector=head(), blocks=["0"], heads=[nn.Linear(4, 4)], chunk_size=4)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own
+def test_a_compiled_module_trains_in_chunks(tmp_path):
+    def weights(compiled):
+        torch.manual_seed(0)
+        torch.compiler.reset()
+        model = SimCLRModule(nn.Linear(5, 4), nn.Linear(4, 2), chunk_size=4, optimizer=SGD, warmup_epochs=0)
+        batches = [{"views": tuple(torch.randn(2, 6, 5)), "index": torch.arange(6)} for _ in range(3)]
+        trainer = quiet(tmp_path / str(compiled), max_epochs=1)
+        trainer.fit(torch.compile(model, backend="eager") if compiled else model, DataLoader(batches, batch_size=None))
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    torch.testing.assert_close(weights(True), weights(False))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hosts import quiet
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_ssl_geometry.methods import ContrastiveFlowModule, CRLTACModule, SimCLRModule
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
@@ -70,6 +70,44 @@ def test_an_epoch_of_warm_up_counts_optimizer_steps(tmp_path):
     found = seen_rates(tmp_path, 1, max_epochs=3, accumulate_grad_batches=2)
     expected = [0.5, 1.0, *(0.5 + 0.5 * math.cos(math.pi * s / 4) for s in range(4))]
     assert found == pytest.approx([rate for rate in expected for _ in range(2)])
+
+
+@NO_VALIDATION
+def test_the_last_batches_of_an_epoch_make_a_step_of_their_own(tmp_path):
+    """Of four batches, three make a step, and so does the fourth: two steps in each of four epochs."""
+    found = seen_rates(tmp_path, 2, max_epochs=4, accumulate_grad_batches=3)
+    steps = [found[4 * epoch + place] for epoch in range(4) for place in (0, 3)]
+    expected = [0.25, 0.5, 0.75, 1.0, *(0.5 + 0.5 * math.cos(math.pi * s / 4) for s in range(4))]
+    assert steps == pytest.approx(expected)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([{"views": tuple(torch.randn(2, 3, 5)), "index": torch.arange(3)} for _ in range(9)])
+
+
+@NO_VALIDATION
+def test_a_set_without_a_length_has_no_epochs_of_warm_up(tmp_path):
+    for epochs in (0, 1):
+        model = SimCLRModule(nn.Linear(5, 4), nn.Linear(4, 2), warmup_epochs=epochs)
+        trainer = quiet(tmp_path / str(epochs), max_epochs=-1, max_steps=4)
+        if epochs:
+            with pytest.raises(ValueError, match="Expected `warmup_epochs` 0 for a training set without a length"):
+                trainer.fit(model, DataLoader(Stream(), batch_size=None))
+        else:
+            trainer.fit(model, DataLoader(Stream(), batch_size=None))
+            assert trainer.global_step == 4
+
+
+@NO_VALIDATION
+def test_weights_that_wait_for_their_shape_decay(tmp_path):
+    batches = [{"views": tuple(torch.randn(2, 3, 5)), "index": torch.arange(3)}]
+    projector = nn.Sequential(nn.LazyLinear(6), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
+    model = SimCLRModule(nn.Linear(5, 4), projector, optimizer=lambda p: torch.optim.AdamW(p, weight_decay=0.1))
+    trainer = quiet(tmp_path, fast_dev_run=1)
+    trainer.fit(model, DataLoader(batches, collate_fn=lambda rows: rows[0]))
+    for group in trainer.optimizers[0].param_groups:
+        assert {p.ndim for p in group["params"]} == ({2} if group["weight_decay"] else {1})
 
 
 @NO_VALIDATION
