@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -112,6 +113,7 @@ def processes(jobs: int, start: Callable[[], Any] | None = None) -> Iterator[Pro
         try:
             yield pool
         except BrokenProcessPool:
+            time.sleep(0.5)  # Ctrl-C goes to all processes, and may reach this one last
             sys.exit("A process was ended, or ran out of memory. The same command goes on with what is left.")
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -119,7 +121,8 @@ def processes(jobs: int, start: Callable[[], Any] | None = None) -> Iterator[Pro
 
 
 def _begin(start: Callable[[], Any] | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of each process
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of each process
     if start:
         start()
 

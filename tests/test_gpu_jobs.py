@@ -156,7 +156,8 @@ def test_a_signal_ends_the_job(kind, tmp_path):
         f"gpu.JOBS = [gpu.Job('slow', 1, '', [], ['-c', {slow!r}])]; "
         f"sys.argv = ['gpu.py', '--smoke', '--jobs', 'slow', '--output', {str(tmp_path / 'out')!r}]; gpu.main()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
+    heeded = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # not that of a background job
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, **heeded) as process:
         while not (tmp_path / "started").exists():
             assert process.poll() is None
             time.sleep(0.05)

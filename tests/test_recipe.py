@@ -72,6 +72,11 @@ def test_a_fit_that_refuses_its_arguments_ends_the_recipe(code, tmp_path, capsys
     assert said.count("failed") == (9 if code == 1 else 1)
 
 
+def heed_interrupts():
+    """A shell lets its background jobs ignore Ctrl-C, and so a pytest there, and what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_processes_that_are_ended_say_so_in_one_line(ending, tmp_path):
     """Ctrl-C goes to all processes of a terminal, and a kill for memory to one of the pool."""
@@ -91,7 +96,8 @@ if __name__ == "__main__":
     file, ready = tmp_path / "recipe_of_two.py", [tmp_path / "a", tmp_path / "b"]
     file.write_text(code)
     words = [sys.executable, str(file), *map(str, ready)]
-    run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    heeded = {"start_new_session": True, "preexec_fn": heed_interrupts}
+    run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **heeded)
     deadline = time.monotonic() + 60
     while not all(path.exists() and path.read_text() for path in ready):
         assert time.monotonic() < deadline

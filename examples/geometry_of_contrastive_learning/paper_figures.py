@@ -114,20 +114,20 @@ def figure_7_with_nulls(groups: Groups) -> Iterator[tuple[str, "Figure"]]:
 
 def gain_spectra(groups: Groups) -> Iterator[tuple[str, "Figure"]]:
     """Prop. 4.1 for each group: how much of three kinds of directions each singular vector of W holds."""
-    kinds: tuple[tuple[str, str, Dash], ...] = (
+    kinds: tuple[tuple[str, Dash], ...] = (
         *(("augmentations", "solid"), ("between_samples", "dashed")),
         ("negatives", "dotted"),
     )
+    dashes = [(dash, kind.replace("_", " ")) for kind, dash in kinds]
     for group, runs in groups.items():
         lines = []
         for kind, dash in kinds:
             y = np.stack([read_run(path).arrays[f"probe/gain_{kind}_along"].values[-1] for path in runs]).mean(0)
-            lines.append(Curve(kind.replace("_", " "), np.arange(1.0, len(y) + 1), y, COLORS[group], dash=dash))
-        caption = Caption(title=f"Along the singular vectors of W: {group}", notes=(f"Mean of {len(runs)} runs.",))
-        yield (
-            group,
-            curves(lines, xlabel="singular vector", ylabel="variance, isotropic = 1", floor=0.0, caption=caption),
-        )
+            lines.append(Curve("", np.arange(1.0, len(y) + 1), y, COLORS[group], dash=dash))
+        title = f"Along the singular vectors of W: {group}"
+        caption = Caption(title=title, dashes=dashes, notes=(f"Mean of {len(runs)} runs.",))
+        drawn = curves(lines, xlabel="singular vector", ylabel="variance, isotropic = 1", floor=0.0, caption=caption)
+        yield group, drawn
 
 
 def gains(rows: list[Row]):

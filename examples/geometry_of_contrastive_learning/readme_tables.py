@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-from after_training import HIDDEN, POOLS, STRENGTHS, WIDTHS  # noqa: E402
+from after_training import DIRECTIONS, HIDDEN, LENGTHS, PARTS, POOLS, STRENGTHS, WIDTHS  # noqa: E402
 from paper_figures import ACTIONS  # noqa: E402
 from recipe import over_seeds, readme_command  # noqa: E402
 from reproduce import ONE_BY_ONE, Singular, ranks  # noqa: E402
@@ -101,6 +101,7 @@ def claims() -> Iterator[list[str | None]]:
         over_time("hardest_negative_distance"),
         over_time("label_agreement_fine", ".1f", percent),
         over_time("hardest_negative_pair", ".2f"),
+        over_time("hardest_negative_between_samples", ".2f"),
         over_time("bound_entropy", ".0f", math.exp),
     ]
     for cells in numbers:
@@ -216,6 +217,69 @@ def projectors() -> Iterator[list[str]]:
             ]
 
 
+def sharper() -> Iterator[list[str]]:
+    """Large augmentations at beta = 2 and at beta = 10."""
+    grids = ("strengths", "sharp")
+
+    def change(said: str, name: str, digits: str, of: Callable[[float], float] = lambda value: value) -> list[str]:
+        return [said, *(changes(grid, "large", name, digits, of) for grid in grids)]
+
+    for said, name in (("loss", "info_nce"), ("bound", "upper")):
+        yield change(f"{said} (Fig. 3)", f"probe/bound_{name}", ".2f")
+    yield change("exp of the entropy of the negatives' weights", "probe/bound_entropy", ".0f", math.exp)
+    yield change("**Eq. 8 and 9**: cosine of W W^T h1 and dh", "probe/alignment_cosine", ".3f")
+    for null, said in (
+        ("random", "a random W with its own dh"),
+        ("identity", "the identity in place of W W^T"),
+        ("any_negative", "any negative in place of h*"),
+    ):
+        yield change(f"null: {said}", f"probe/alignment_{null}", ".3f")
+    yield change("**Eq. 10**: share of dh outside all of W", "probe/unexplained_variance_full", ".3f")
+    for null, said in SHARES[1:]:
+        yield change(said, f"probe/unexplained_variance_full{null}", ".3f")
+    yield change("gain of W on augmentations", "probe/gain_augmentations", ".2f")
+    yield change("null: between samples", "probe/gain_between_samples", ".2f")
+    yield change("rank of W (90%)", "probe/projector_rank", ".1f")
+    yield change("labels shared with h*, %", "probe/label_agreement_fine", ".1f", percent)
+    yield [
+        "linear evaluation of h, %",
+        *(over_seeds([100 * value for value in values(grid, "large", "accuracy/trained")], ".1f") for grid in grids),
+    ]
+
+
+def spans() -> Iterator[list[str]]:
+    """The rank of W and its relative gain, by the length and the span of augmentations."""
+    for length in (f"{length:g}" for length in LENGTHS):
+        for dimensions in dict.fromkeys(row["dimensions"] for row in rows("spans", length=length)):
+            found = [rows("spans", encoder=name, length=length, dimensions=dimensions) for name in STRENGTHS]
+            ranks = [over_seeds([float(row["rank"]) for row in of], ".1f") for of in found]
+            ratios = [
+                mean([float(row["gain"] or "nan") / float(row["between_samples"] or "nan") for row in of], ".2f")
+                for of in found
+            ]
+            cells = [f"{rank}; {ratio}" if ratio else rank for rank, ratio in zip(ranks, ratios, strict=True)]
+            yield [f"{length}, {dimensions}" if float(length) else "no augmentations", *cells]
+
+
+def weaker() -> Iterator[list[str]]:
+    """R² of generators of transformations at full and at an eighth of the strength, in 32 and all 128 directions."""
+    for action in ACTIONS:
+        for dimensions in map(str, DIRECTIONS):
+            cells = []
+            for encoder in STRENGTHS:
+                of = {
+                    part: [
+                        float(row["r2"])
+                        for row in rows("generators", encoder=encoder, action=action, dimensions=dimensions)
+                        if float(row["part"]) == part
+                    ]
+                    for part in (PARTS[0], PARTS[-1])
+                }
+                first, last = of.values()
+                cells.append(f"{mean(first, '.2f')} -> {over_seeds(last, '.2f')}")
+            yield [f"{action}, {dimensions}", *cells]
+
+
 def regions() -> Iterator[list[str]]:
     for hidden in HIDDEN:
         for width in WIDTHS:
@@ -279,6 +343,9 @@ def tables() -> dict[tuple[str, ...], Sequence[Sequence[str | None]]]:
             *("alignment", "effective rank of h"),
         ): list(projectors()),
         ("hidden layers x width, untrained -> trained", *STRENGTHS): list(regions()),
+        ("large, start -> end", "beta = 2", "beta = 10"): list(sharper()),
+        ("length and number of dimensions", *STRENGTHS): list(spans()),
+        ("R², full strength -> an eighth; directions", *STRENGTHS): list(weaker()),
         ("after epochs", *map(str, EPOCHS)): list(longer()),
     }
 
