@@ -1,6 +1,13 @@
 """Computations in float64 on every device: where a device has no float64, as Apple's MPS, they run on the CPU."""
 
-__all__ = ["float64_device", "in_float64", "keeping_float64", "supports_float64", "unit_directions"]
+__all__ = [
+    "float64_device",
+    "in_float64",
+    "keeping_float64",
+    "keeping_integers",
+    "supports_float64",
+    "unit_directions",
+]
 
 from collections.abc import Callable
 from functools import wraps
@@ -28,6 +35,18 @@ def float64_device(device: torch.device) -> torch.device:
 def in_float64(x: Tensor) -> Tensor:
     """Cast a tensor to float64, with gradient. If its device has no float64, the result is on the CPU."""
     return x.to(float64_device(x.device)).double()
+
+
+def keeping_integers(move: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Change the argument of `nn.Module._apply` so that integers keep their dtype, such as the keys of samples."""
+
+    @wraps(move)
+    def kept(x: Tensor) -> Tensor:
+        if x.is_floating_point() or x.is_complex() or move(x.new_empty(0)).dtype == x.dtype:
+            return move(x)
+        return x.to(move(x.new_empty(0)).device)
+
+    return kept
 
 
 def keeping_float64(move: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -83,6 +83,7 @@ class Moments(Diagnostic):
     def _add(self, h: Tensor, rounding: Tensor | None = None) -> None:
         self.afford(h.shape[-1], *[h.shape[-1]] * self.matrices, argument="h")
         eps, h = rounding_eps(h.dtype), in_float64(h.reshape(-1, h.shape[-1]))
+        self.as_wide(self.total, h=h)
         if not self.outer.numel():
             self.total = h.new_zeros(h.shape[-1])
             self.outer = h.new_zeros(h.shape[-1], h.shape[-1])

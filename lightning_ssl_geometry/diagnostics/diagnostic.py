@@ -14,7 +14,7 @@ from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.card import card_html
 from lightning_ssl_geometry.diagnostics.drawing import draw
 from lightning_ssl_geometry.diagnostics.row_numbers import RowNumbers
-from lightning_ssl_geometry.precision import keeping_float64
+from lightning_ssl_geometry.precision import keeping_float64, keeping_integers
 from lightning_ssl_geometry.quantity import VECTORS, Quantity
 
 _Results = Tensor | Mapping[str, Tensor]
@@ -132,7 +132,18 @@ class Diagnostic(Metric):
         return draw(self, [each if isinstance(each, Mapping) else {"": each} for each in results], ax)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
-        return super()._apply(keeping_float64(fn), exclude_state)
+        return super()._apply(keeping_float64(keeping_integers(fn)), exclude_state)
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        super().merge_state(incoming_state)
+        self._computed = None  # the value of before
+
+    def as_wide(self, total: Tensor, **given: Tensor) -> None:
+        """Raise a ValueError if a tensor has not as many columns as the sum `total`, unless this is still empty."""
+        for name, x in given.items():
+            if total.numel() and total.shape[-1] != x.shape[-1]:
+                got = f"{total.shape[-1]} columns, as before, but got {x.shape[-1]}"
+                raise ValueError(f"Expected `{name}` with {got}.")
 
     def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
         # `forward` and `merge_state` add states. The size of a sum is 0 before its first rows.

@@ -80,6 +80,7 @@ class LiDAR(Diagnostic):
         by_sample("h", h, views=2)  # checks the shape
         if len(h) != self.views and self.views:
             raise ValueError(f"Expected `h` with {self.views} views, as before, but got {len(h)}.")
+        self.as_wide(self.total, h=h)
         self.afford(h.shape[-1], h.shape[-1], h.shape[-1], argument="h")
         eps, h, self.views = rounding_eps(h.dtype), in_float64(h), len(h)
         mean = h.mean(0)

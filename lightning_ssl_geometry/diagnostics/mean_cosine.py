@@ -74,6 +74,7 @@ class MeanCosine(Diagnostic):
     def update(self, h: Tensor) -> None:
         """Add `h` (V, N, D) or (N, D), V views of N samples."""
         unit = unit_directions(by_sample("h", h)).mean(1)
+        self.as_wide(self.total, h=h)
         self.total = unit.sum(0) if not self.total.numel() else self.total + unit.sum(0)
         self.square += unit.square().sum()
         self.samples += len(unit)

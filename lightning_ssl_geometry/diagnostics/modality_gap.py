@@ -104,6 +104,7 @@ class ModalityGap(Diagnostic):
     def update(self, z: Tensor) -> None:
         """Add `z` (V, N, P) for V >= 2 towers and N samples. Only the first two are used."""
         z1, z2 = unit_directions(by_sample("z", z, views=2)[:, :2].transpose(0, 1))
+        self.as_wide(self.total, z=z)
         if not self.total.numel():
             self.total, self.difference = z1.new_zeros(2, z1.shape[1])
         self.pairs += len(z1)

@@ -6,10 +6,11 @@ Wang & Isola, Understanding Contrastive Representation Learning through Alignmen
 
 __all__ = ["alignment", "gaussian_potential", "uniformity"]
 
+import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from lightning_ssl_geometry.checks import embeddings, positive, rows, shaped
+from lightning_ssl_geometry.functional.unit_rows import small_scale
 
 
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
@@ -30,7 +31,7 @@ def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = T
     shaped("N, P", z1=z1, z2=z2)
     positive(alpha=alpha)
     if normalize:
-        z1, z2 = unit(z1, dim=-1), unit(z2, dim=-1)
+        z1, z2 = _unit(z1), _unit(z2)
     return (z1 - z2).square().sum(-1).pow(alpha / 2).mean()
 
 
@@ -67,13 +68,21 @@ def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, blo
     shaped("N, P", z=z)
     rows(2, z=z)
     positive(t=t)
-    if normalize:
-        z = unit(z, dim=-1)
+    z = z.to(torch.promote_types(z.dtype, torch.float32))  # the sum of a block is too large for float16
+    z = _unit(z) if normalize else z - z.detach().mean(0)
     square = z.square().sum(-1)
     total = z.new_zeros(())
     for start in range(0, len(z), block_size):
         block = slice(start, start + block_size)
         distance = (square[block, None] + square - 2 * z[block] @ z.T).clamp(min=0)  # rounding may give -1e-7
-        kernel = (-t * distance).exp()  # (block, N)
-        total = total + kernel.sum() - kernel.diagonal(start).sum()
+        distance.diagonal(start).fill_(torch.inf)  # no pair; to subtract its 1 later would cancel small kernels
+        total = total + (-t * distance).exp().sum()
     return total / (len(z) * (len(z) - 1))
+
+
+def _unit(z: Tensor) -> Tensor:
+    length = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+    large = length.isinf()  # the squares overflow; divided by that length, the row would be 0
+    scaled = z.masked_fill(~large, 0) * small_scale(z)
+    of_scaled = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True).masked_fill(~large, 1)
+    return torch.where(large, scaled / of_scaled, z / length.clamp(min=1e-12))

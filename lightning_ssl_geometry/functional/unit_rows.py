@@ -1,6 +1,6 @@
 """Rows of unit length, in full precision."""
 
-__all__ = ["in_full_precision", "unit_rows"]
+__all__ = ["in_full_precision", "small_scale", "unit_rows"]
 
 from typing import Any
 
@@ -20,12 +20,21 @@ def unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
 
 
+def small_scale(z: Tensor) -> float:
+    """A factor at which the squares of large numbers are finite, and those of numbers with infinite squares not 0."""
+    return torch.finfo(z.dtype).max ** -0.75
+
+
 class _UnitRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
         norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
         inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # nan stays nan
-        unit = z * inverse
+        large, scale = norm.isinf(), small_scale(z)  # the squares overflow, from about 1e19 in float32
+        scaled = z * scale
+        length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+        unit = torch.where(large, scaled / length, z * inverse)
+        inverse = torch.where(large, scale / length, inverse)
         ctx.save_for_backward(unit, inverse)
         return unit
 

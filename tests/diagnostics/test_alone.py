@@ -14,7 +14,17 @@ import torch
 from clouds import Drawn
 from observations import concrete, metric_of, observed, permuted
 
-from lightning_ssl_geometry.diagnostics import CKADrift, EffectiveRank, HardestNegativeDistance, LogSpectrum, Uniformity
+from lightning_ssl_geometry.diagnostics import (
+    CKADrift,
+    EffectiveRank,
+    GradientSpectrum,
+    HardestNegativeDistance,
+    LiDAR,
+    LogSpectrum,
+    MeanCosine,
+    ModalityGap,
+    Uniformity,
+)
 from lightning_ssl_geometry.quantity import declared
 
 N = 60
@@ -252,3 +262,32 @@ def test_plot_draws_on_given_axes_or_says_how_many_it_needs(pyplot):
         metric.plot(ax=pair[0])
     with pytest.raises(ValueError, match="Expected `val` with results of HardestNegativeDistance, but got none"):
         metric.plot([])
+
+
+@pytest.mark.parametrize("metric", [EffectiveRank, Uniformity])
+def test_what_was_computed_before_a_merge_is_not_kept(metric):
+    x = torch.randn(2, 100, 8) * torch.tensor([1, 1, 1, 1, 0.1, 0.1, 0.1, 0.1])
+    one, other, whole = metric(), metric(), metric()
+    for each, rows in ((one, slice(50)), (other, slice(50, 100)), (whole, slice(100))):
+        given = (x[:, rows],) if metric is EffectiveRank else (x[:, rows], torch.arange(100)[rows])
+        each.update(*given)
+    before = one.compute()
+    one.merge_state(other)
+    torch.testing.assert_close(one.compute(), whole.compute())
+    assert one.compute() != before
+
+
+def test_keys_of_samples_keep_their_dtype():
+    metric = Uniformity()
+    metric.update(torch.randn(2, 50, 8), torch.arange(50))
+    metric.set_dtype(torch.float16)
+    metric.update(torch.randn(2, 50, 8), torch.arange(50, 100))
+    assert len(metric.rows()["z"]) == 100
+
+
+@pytest.mark.parametrize("metric", [EffectiveRank, MeanCosine, ModalityGap, LiDAR, GradientSpectrum])
+def test_a_batch_of_another_width_is_refused(metric):
+    known = metric()
+    known.update(torch.randn(2, 50, 5))
+    with pytest.raises(ValueError, match="with 5 columns, as before, but got 1"):
+        known.update(torch.randn(2, 50, 1))

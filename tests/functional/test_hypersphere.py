@@ -68,3 +68,33 @@ def test_two_antipodes():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_small_kernels_do_not_cancel_beside_the_ones_of_the_diagonal():
+    z = torch.randn(300, 64)
+    for t in (12.0, 20.0, 30.0):
+        assert uniformity(z, t).item() == pytest.approx(uniformity(z.double(), t).item(), rel=1e-5)
+
+
+def test_half_precision_has_the_sum_of_a_block():
+    z = torch.randn(1024, 32) + 1
+    assert gaussian_potential(z.half()).item() == pytest.approx(gaussian_potential(z).item(), rel=1e-2)
+
+
+def test_rows_far_from_0_have_the_potential_of_rows_around_it():
+    z = 0.1 * torch.randn(200, 8)
+    near, far = (uniformity(each, normalize=False).item() for each in (z.double(), z + 100))
+    assert far == pytest.approx(near, rel=1e-4)
+
+
+def test_the_gradient_of_the_potential_is_that_of_all_pairs():
+    z = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    for normalized in (True, False):
+        assert torch.autograd.gradcheck(lambda x, n=normalized: gaussian_potential(x, normalize=n, block_size=3), [z])
+
+
+def test_rows_whose_squares_overflow_have_a_direction():
+    z1, z2 = torch.randn(2, 9, 6)
+    for scale in (1e19, 1e25, 1e37):
+        torch.testing.assert_close(alignment(scale * z1 / 5, scale * z2 / 5), alignment(z1, z2))
+        torch.testing.assert_close(gaussian_potential(scale * z1 / 5), gaussian_potential(z1))

@@ -7,7 +7,7 @@ from ranks import mean_gradients
 from torch import nn
 from torch.nn.functional import mse_loss, normalize
 
-from lightning_ssl_geometry.functional import byol, byol_momentum, byol_prediction_error
+from lightning_ssl_geometry.functional import byol, byol_momentum, byol_prediction_error, info_nce
 from lightning_ssl_geometry.losses import BYOLLoss
 
 
@@ -161,3 +161,16 @@ Q, Z = torch.ones(7, 4), torch.ones(7, 4)
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e30])
+def test_embeddings_whose_squares_overflow_have_the_loss_of_their_directions(scale):
+    """They are no rows of zeros, which would have the least loss and no gradient."""
+    z = torch.randn(2, 8, 4)
+    large = (scale * z).requires_grad_()
+    assert BYOLLoss()(large[0], large[1], -large[1], -large[0]).item() == pytest.approx(8)
+    info_nce(large[0], large[1]).backward()
+    small = z.clone().requires_grad_()
+    info_nce(small[0], small[1]).backward()
+    torch.testing.assert_close(info_nce(large[0], large[1]), info_nce(small[0], small[1]))
+    torch.testing.assert_close(scale * large.grad, small.grad)
