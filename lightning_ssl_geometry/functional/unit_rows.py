@@ -30,11 +30,14 @@ class _UnitRows(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
         norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
         inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # nan stays nan
-        large, scale = norm.isinf(), small_scale(z)  # the squares overflow, from about 1e19 in float32
-        scaled = z * scale
-        length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-        unit = torch.where(large, scaled / length, z * inverse)
-        inverse = torch.where(large, scale / length, inverse)
+        unit, large = z * inverse, norm.isinf()  # the squares overflow, from about 1e19 in float32
+        asks = z.device.type == "cpu" and not torch.compiler.is_compiling()  # a GPU would wait for the answer
+        if not asks or large.any():
+            scale = small_scale(z)
+            scaled = z * scale
+            length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+            unit = torch.where(large, scaled / length, unit)
+            inverse = torch.where(large, scale / length, inverse)
         ctx.save_for_backward(unit, inverse)
         return unit
 
