@@ -55,10 +55,10 @@ def validation_loader(trainer: L.Trainer) -> Any:
 def validation_batches(trainer: L.Trainer, loader: Any) -> Iterator[Any]:
     """Yield the batches of a validation loader that the Trainer's `limit_val_batches` allows."""
     limit: Any = trainer.limit_val_batches  # `fast_dev_run` sets it, too
-    whole = isinstance(limit, float)
-    last = None if whole and limit == 1 else int(len(loader) * limit) if whole else limit
-    if last != 0:
-        yield from islice(one_pass(loader), last)
+    if isinstance(limit, float):  # a share, of a loader that may have no length
+        limit = None if limit == 1 else int(len(loader) * limit)
+    if limit != 0:
+        yield from islice(one_pass(loader), limit)
 
 
 def is_repeatable(loader: Any) -> bool:

@@ -50,7 +50,7 @@ class Failures:
         self._proven, self._failed, self._pending, self._postpones = set(), {}, None, postpones
 
     @contextmanager
-    def postponing(self) -> Iterator[None]:
+    def keeping(self) -> Iterator[None]:
         """Keep the errors in this block for :meth:`raise_pending`."""
         self._keeps = True
         try:

@@ -208,7 +208,7 @@ class GeometryLoop:
         found: dict[str, float] = {}
         for stage in self._stages_of_all():
             self._begin(stage)
-            with self.failures.postponing():  # what others have computed is written first
+            with self.failures.keeping():  # what others have computed is written first
                 results = self.measurements.read_out(stage, self._moment, self._device)
             found |= {name: value.item() for name, value in results.items()}
         self._run.log(own | found | {"epoch": self._epoch}, self._row_step)

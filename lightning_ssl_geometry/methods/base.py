@@ -319,10 +319,10 @@ class SSLModule(L.LightningModule):
         if not self.exclude_norm_and_bias:
             return [{"params": parameters}]
         lazy = _lazy_weights(modules or (self,))
-        weights = [p.ndim > 1 or any(p is each for each in lazy) for p in parameters]
+        weights = {id(p) for p in parameters if p.ndim > 1} | set(map(id, lazy))
         groups: list[dict[str, Any]] = [
-            {"params": [p for p, decays in zip(parameters, weights, strict=True) if decays]},
-            {"params": [p for p, decays in zip(parameters, weights, strict=True) if not decays], "weight_decay": 0.0},
+            {"params": [p for p in parameters if id(p) in weights]},
+            {"params": [p for p in parameters if id(p) not in weights], "weight_decay": 0.0},
         ]
         return [group for group in groups if group["params"]]
 

@@ -116,8 +116,8 @@ class RunFiles:
                 width = file.readline().count(",") + 1
             if width != len(header):
                 raise ValueError(f"Expected {width} columns in {path}, as in earlier rows, but got {len(header)}.")
-        first_of, rows = self._waiting.get(name, (first, ""))
-        self._waiting[name] = first_of, rows + line
+        waiting = self._waiting.get(name, (first, ""))
+        self._waiting[name] = waiting[0], waiting[1] + line
         self._append_waiting(name)
 
     def append_record(self, name: str, record: NDArray[np.void]) -> None:
