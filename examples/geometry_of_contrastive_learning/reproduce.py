@@ -5,7 +5,7 @@
 `FOLDER` has train/<class>/* and test/<class>/* (for `--size paper`: where CIFAR-100 is, or is put; `--size smoke` needs
 none). Runs that have finished are not repeated, so an interrupted command can be started again. Grids: `--grid
 projectors` (linear, and MLPs of one and three hidden layers in two widths, by strength), `--grid augmentations` (one
-added after the other), `--grid long` (small and large, 40 epochs) and `--grid sharp` (large, at beta = 10), all of size
+added after the other), `--grid long` (small and large, 30 epochs) and `--grid sharp` (large, at beta = 10), all of size
 laptop. In OUTPUT/<grid>/ the page comparison.html and PNGs hold the figures, results.csv the first and the last value
 of every scalar of every run, spectra.csv the singular values of W before and after training, and each run's folder its
 own report.html.
