@@ -39,6 +39,7 @@ class MeanCosine(Diagnostic):
     :func:`functional.mean_cosine`.
     """
 
+    full_state_update = False
     section = "hypersphere"
     cost = Cost(update="n D", compute="D", memory="D")
     quantities: ClassVar[dict[str, Quantity]] = {
@@ -95,6 +96,7 @@ class ClassMeanCosine(Diagnostic):
     by itself (neural collapse). An update costs O(N D). Equation: :func:`functional.class_mean_cosine`.
     """
 
+    full_state_update = False
     section = "hypersphere"
     cost = Cost(update="n D + C D", compute="C D", memory="C D")
     quantities: ClassVar[dict[str, Quantity]] = {

@@ -97,8 +97,8 @@ def cka_between(a: Iterable[Tensor], b: Sequence[Tensor], *, unbiased: bool = Fa
         ValueError: If `a` or `b` is empty, a shape is not (n, D), or n differs or is too small.
 
     >>> x = torch.eye(3)
-    >>> cka_between([x, x + 1, torch.ones(3, 2)], [2 * x]).squeeze(1).tolist()
-    [1.0, 1.0, nan]
+    >>> cka_between([x, x + 1, torch.ones(3, 2)], [2 * x]).squeeze(1).float()
+    tensor([1., 1., nan])
     """
     columns = [_centred(layer, unbiased) for layer in _same_samples(b, unbiased, "b")]
     rows = []

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import embeddings, positive, rows, shaped
-from lightning_ssl_geometry.functional.unit_rows import small_scale
+from lightning_ssl_geometry.functional.unit_rows import finite_scale
 
 
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
@@ -81,8 +81,5 @@ def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, blo
 
 
 def _unit(z: Tensor) -> Tensor:
-    length = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-    large = length.isinf()  # the squares overflow; divided by that length, the row would be 0
-    scaled = z.masked_fill(~large, 0) * small_scale(z)
-    of_scaled = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True).masked_fill(~large, 1)
-    return torch.where(large, scaled / of_scaled, z / length.clamp(min=1e-12))
+    scaled = z * finite_scale(z)
+    return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True).clamp(min=1e-12)

@@ -1,6 +1,6 @@
 """Rows of unit length, in full precision."""
 
-__all__ = ["in_full_precision", "small_scale", "unit_rows"]
+__all__ = ["finite_scale", "in_full_precision", "unit_rows"]
 
 from typing import Any
 
@@ -20,24 +20,24 @@ def unit_rows(z1: Tensor, z2: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return _UnitRows.apply(z1, eps), _UnitRows.apply(z2, eps)
 
 
-def small_scale(z: Tensor) -> float:
-    """A factor at which the squares of large numbers are finite, and those of numbers with infinite squares not 0."""
-    return torch.finfo(z.dtype).max ** -0.75
+def finite_scale(z: Tensor) -> Tensor:
+    """Return a factor (N, 1) for each row of z (N, P) that makes its length finite: 1 for most rows.
+
+    In float32, the squares of a row overflow from a length of about 1e19.
+    """
+    length = torch.linalg.vector_norm(z.detach(), dim=-1, keepdim=True)
+    scale = torch.finfo(z.dtype).max ** -0.5 / max(1, z.shape[-1]) ** 0.5
+    return torch.ones_like(length).masked_fill_(length.isinf(), scale)
 
 
 class _UnitRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, eps: float) -> Tensor:
-        norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-        inverse = norm.reciprocal().masked_fill_(norm <= eps, 0)  # nan stays nan
-        unit, large = z * inverse, norm.isinf()  # the squares overflow, from about 1e19 in float32
-        asks = z.device.type == "cpu" and not torch.compiler.is_compiling()  # a GPU would wait for the answer
-        if not asks or large.any():
-            scale = small_scale(z)
-            scaled = z * scale
-            length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-            unit = torch.where(large, scaled / length, unit)
-            inverse = torch.where(large, scale / length, inverse)
+        scale = finite_scale(z)
+        scaled = z * scale
+        length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+        inverse = length.reciprocal().masked_fill_(length <= eps, 0)  # nan stays nan
+        unit, inverse = scaled.mul_(inverse), inverse * scale
         ctx.save_for_backward(unit, inverse)
         return unit
 

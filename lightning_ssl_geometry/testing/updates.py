@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from lightning_ssl_geometry.diagnostics.diagnostic import Diagnostic
 from lightning_ssl_geometry.testing.case import Case, Results, by_key, computed
 from lightning_ssl_geometry.testing.growth import held_tensors
 from lightning_ssl_geometry.testing.surroundings import shared
@@ -37,7 +38,10 @@ def order(case: Case) -> str | None:
 
 def merged(case: Case) -> str | None:
     """Ask that copies that observed parts of the samples have the same value once they are merged."""
-    if case.metric.full_state_update is not False and type(case.metric).merge_state is Metric.merge_state:
+    if case.metric.full_state_update is not False and type(case.metric).merge_state in (
+        Metric.merge_state,
+        Diagnostic.merge_state,
+    ):
         return f"torchmetrics merges no Metric whose `full_state_update` is {case.metric.full_state_update}"
     if case.metric.dist_sync_on_step:
         return "torchmetrics merges no Metric with `dist_sync_on_step`"

@@ -98,3 +98,5 @@ def test_rows_whose_squares_overflow_have_a_direction():
     for scale in (1e19, 1e25, 1e37):
         torch.testing.assert_close(alignment(scale * z1 / 5, scale * z2 / 5), alignment(z1, z2))
         torch.testing.assert_close(gaussian_potential(scale * z1 / 5), gaussian_potential(z1))
+    z1 = z1.double()
+    torch.testing.assert_close(gaussian_potential(1e300 * z1), gaussian_potential(z1))
