@@ -171,3 +171,17 @@ def test_figure_6_has_both_dimensions(give, tmp_path):
     assert found["2-D, network", "nmi", 20] > 0.9
     assert found["3-D, free points", "nmi", 50] < 0.1
     assert len(list((tmp_path / "figures").glob("figure_6_[23]d*"))) == 6
+
+
+def test_a_stopped_figure_goes_on_with_the_fits_that_it_has(give, tmp_path):
+    words = ("figure_5", "--seeds", "0", "--jobs", "1", "--steps", "30")
+    give(*words)
+    kept = sorted((tmp_path / "flows").iterdir())
+    table, times = (tmp_path / "results" / "figure_5.csv").read_text(), [file.stat().st_mtime_ns for file in kept]
+    kept.pop().unlink()
+    give(*words)
+    assert (tmp_path / "results" / "figure_5.csv").read_text() == table
+    assert [file.stat().st_mtime_ns for file in kept] == times[:-1]
+    kept[0].write_bytes(b"PK")
+    with pytest.raises(OSError, match=f"{kept[0]} cannot be read"):
+        give(*words)

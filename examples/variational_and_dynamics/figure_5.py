@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fit, measure, write and draw."""
-    runs = fit_all(FLOWS, options.seeds, options.jobs, options.steps)
+    runs = fit_all(FLOWS, options)
     rows = [row for found in runs for row in measure(found)]
     print(markdown(HEADER, table(rows)), end="\n\n")
     print(write(rows, options.output / "results" / "figure_5.csv"))

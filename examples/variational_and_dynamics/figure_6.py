@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Fit, measure, write and draw."""
     flows = [flow for pair in FLOWS.values() for flow in pair]
-    runs = fit_all(flows, options.seeds, options.jobs, options.steps)
+    runs = fit_all(flows, options)
     rows = [row for found in runs for row in measure(found)]
     print(markdown(HEADER, table(rows)), end="\n\n")
     print(write(rows, options.output / "results" / "figure_6.csv"))

@@ -1,13 +1,15 @@
 """Fits of ContrastiveFlowModule with and without a network, seed by seed: the stills, the film and the table."""
 
+import argparse
 import io
 import logging
 import warnings
+import zipfile
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import lightning as L
 import numpy as np
@@ -21,6 +23,7 @@ from torch import Tensor
 
 from lightning_ssl_geometry.callbacks import EmbeddingSnapshots
 from lightning_ssl_geometry.cli import lightning_cli
+from lightning_ssl_geometry.files import replacing
 from lightning_ssl_geometry.functional import (
     clusteredness,
     first_variation,
@@ -89,8 +92,33 @@ def frames(flow: Flow) -> list[int]:
     return sorted({round(last * (place / (FRAMES - 1)) ** 2) for place in range(FRAMES)} | set(flow.iterations))
 
 
-def fit(flow: Flow, seed: int, steps: int | None = None) -> Run:
-    """Fit one, without files, but for what it kept of the embeddings."""
+def fit(flow: Flow, seed: int, folder: Path, steps: int | None = None) -> Run:
+    """Fit one flow, or read what an earlier fit with the same settings has left in the folder."""
+    name = flow.name.replace(", ", "_").replace(" ", "_") + ("" if steps is None else f"_{steps}_steps")
+    file = folder / f"{name}_seed{seed}.npz"
+    settings = repr((flow, seed, steps, [(HERE / f"{config}.yaml").read_text() for config in flow.configs]))
+    found = _kept(file, settings) or _fitted(flow, seed, steps) | {"settings": np.array(settings)}
+    if not file.exists():
+        with replacing(file) as opened:
+            np.savez(opened, **found)
+    z = {int(name): values for name, values in found.items() if name.isdigit()}
+    return Run(flow, seed, found["points"], found["label"], z, float(found["temperature"]))
+
+
+def _kept(file: Path, settings: str) -> dict[str, NDArray[Any]]:
+    if not file.exists():
+        return {}
+    try:
+        with np.load(file) as read:
+            found = dict(read)
+    except (EOFError, OSError, ValueError, zipfile.BadZipFile) as error:
+        raise OSError(f"{file} cannot be read ({error}). Remove it, and it is made again.") from error
+    if str(found.get("settings")) != settings:
+        raise FileExistsError(f"{file} is of other settings. Give another --output, or remove it.")
+    return found
+
+
+def _fitted(flow: Flow, seed: int, steps: int | None) -> dict[str, NDArray[Any]]:
     words = [word for config in flow.configs for word in ("--config", str(HERE / f"{config}.yaml"))]
     words += ["--seed_everything", str(seed), f"--model.init_args.seed={seed}", f"--data.init_args.seed={seed}"]
     words += [f"--model.init_args.bunching={flow.bunching}"]
@@ -114,16 +142,20 @@ def fit(flow: Flow, seed: int, steps: int | None = None) -> Run:
             **never,
         )
         trainer.fit(cli.model, datamodule=cli.datamodule)
-    z = {step: found["z"].double().numpy() for step, found in kept.kept.items()}
     data = cli.datamodule
-    return Run(flow, seed, data.points.numpy(), data.labels.numpy(), z, cli.model.loss.form.temperature)
+    return {
+        "points": data.points.numpy(),
+        "label": data.labels.numpy(),
+        "temperature": np.array(cli.model.loss.form.temperature),
+    } | {str(step): found["z"].double().numpy() for step, found in kept.kept.items()}
 
 
-def fit_all(flows: Iterable[Flow], seeds: Sequence[int], jobs: int, steps: int | None = None) -> list[Run]:
-    """Fit all, in as many processes as there are jobs."""
-    asked = [(flow, seed) for seed in seeds for flow in flows]
-    with processes(jobs, _alone) as pool:
-        return list(pool.map(partial(fit, steps=steps), *zip(*asked, strict=True)))
+def fit_all(flows: Iterable[Flow], options: argparse.Namespace) -> list[Run]:
+    """Fit all, in as many processes as there are jobs. OUTPUT/flows keeps the fits of a command that was stopped."""
+    asked = [(flow, seed) for seed in options.seeds for flow in flows]
+    kept = partial(fit, folder=options.output / "flows", steps=options.steps)
+    with processes(options.jobs, _alone) as pool:
+        return list(pool.map(kept, *zip(*asked, strict=True)))
 
 
 def _alone() -> None:

@@ -55,6 +55,7 @@ class Moments(Diagnostic):
     """
 
     full_state_update = False
+    shares_state = True
     cost = Cost(update="n D^2", compute="D^3", memory="D^2")
     matrices: ClassVar[int] = 1  # (D, D) in the state
     rows: Tensor
@@ -204,6 +205,12 @@ class SampledRows(Diagnostic):
         if self.numbers.used or (isinstance(incoming_state, SampledRows) and incoming_state.numbers.used):
             raise ValueError("Expected `index` in all updates of Metrics that are merged, but got updates without it.")
         super().merge_state(incoming_state)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *settings: Any) -> None:
+        loaded = f"{prefix}key" in state_dict
+        super()._load_from_state_dict(state_dict, prefix, *settings)
+        if loaded and len(self.key):
+            self.numbers.require()  # new numbers might be those of loaded samples
 
     def _chosen(self, keys: Tensor) -> Tensor:
         key, order = keys.sort(stable=True)

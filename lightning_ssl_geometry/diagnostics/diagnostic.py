@@ -4,6 +4,7 @@ __all__ = ["STATE_LIMIT", "Diagnostic", "Standing", "TooWideError", "keeps_first
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +21,7 @@ from lightning_ssl_geometry.quantity import VECTORS, Quantity
 _Results = Tensor | Mapping[str, Tensor]
 STATE_LIMIT = 2**30
 """The most bytes that the matrices (D, D) of one diagnostic may need: 1 GiB, one matrix with D = 11,585."""
+_INSTANCES = count()
 
 
 class TooWideError(ValueError):
@@ -44,6 +46,9 @@ class Diagnostic(Metric):
         cost: How the work of `update` and `compute` and the memory of the state grow. None: it is not declared.
         prefers: Maps an argument of `update` to the data that replace it in training steps, if a step has such data.
             None: if `update` takes `h` and `projector`, the projector's inputs "fibers" replace h.
+        shares_state: Whether torchmetrics' `MetricCollection` may give the diagnostic the state of another Metric whose
+            state has been equal after one batch. False is right if the state depends on a setting, or if `update` keeps
+            more than states.
         optional: Whether monitors leave the diagnostic out, without a warning, in training and where it has nothing to
             show.
     """
@@ -53,7 +58,14 @@ class Diagnostic(Metric):
     cost: ClassVar[Cost | None] = None
     prefers: ClassVar[Mapping[str, str] | None] = None
     optional: bool = False
+    shares_state: ClassVar[bool] = False
     _forwards = False  # `forward` calls `reset`, but the samples go on
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        if not self.shares_state:
+            # differs between all instances, also by a relative 1e-5
+            self.add_state("instance", torch.tensor(divmod(next(_INSTANCES), 1000)), dist_reduce_fx="max")
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -190,6 +202,14 @@ class Standing:
         """Drop the reference to the module."""
         self._held, self._moment = (), ()
 
+    def __getstate__(self) -> tuple[tuple[nn.Module, ...], bool]:
+        return self._held, all(_moment(module) == self._moment for module in self._held)
+
+    def __setstate__(self, state: tuple[tuple[nn.Module, ...], bool]) -> None:
+        # a copy holds a copy of the module, whose tensors are others
+        self._held, stood = state
+        self._moment = _moment(*self._held) if self._held and stood else ()
+
 
 def preferred(metric: Metric) -> Mapping[str, str]:
     """Return the attribute `prefers` of a Metric. If it has none, return the default of :class:`Diagnostic`.
@@ -218,6 +238,10 @@ def vectors(metric: Metric) -> list[str]:
 
 
 def _moment(module: nn.Module) -> tuple[int, ...]:
-    # every in-place change of a tensor increases its version
+    # Every in-place change of a tensor increases its version. To set its `data` moves it in memory.
     tensors = (*module.parameters(), *module.buffers())
-    return tuple(number for tensor in tensors for number in (id(tensor), tensor._version))
+    return tuple(number for each in tensors for number in (id(each), _version(each), each.data_ptr()))
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version  # inference tensors have none

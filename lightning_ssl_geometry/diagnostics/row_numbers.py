@@ -35,6 +35,10 @@ class RowNumbers:
         first, self._count = self._count, self._count + len(samples)
         return unique_numbers(first, len(samples), samples.device)
 
+    def require(self) -> None:
+        """Take an update without an index for an error until the next call of `forget`."""
+        self._given = True
+
     def forget(self) -> None:
         """Begin to count anew."""
         self._count, self._given = 0, None

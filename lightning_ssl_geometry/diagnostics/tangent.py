@@ -172,6 +172,7 @@ class NullSpaceFraction(Moments):
         mode: Unit of `tau`: "absolute", "relative" to the largest value, or "cumulative" share of the sum of squares.
     """
 
+    shares_state = False  # it keeps the projector
     section = "augmentations"
     quantities: ClassVar[dict[str, Quantity]] = {
         "fraction": _share(

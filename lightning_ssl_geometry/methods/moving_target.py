@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from lightning_ssl_geometry.checks import inside
@@ -59,9 +60,15 @@ class MovingTarget(SSLModule):
         """Make the target of the present backbone and projector, and take the predictor and the loss (None: BYOL's).
 
         Raises:
-            ValueError: If a momentum is not in [0, 1].
+            ValueError: If a momentum is not in [0, 1], or a weight of the backbone or the projector has no shape yet.
         """
         inside("[0, 1]", momentum=momentum, final_momentum=final_momentum)
+        for name, network in (("backbone", self.backbone), ("projector", self.projector)):
+            if any(map(is_lazy, network.parameters())):
+                raise ValueError(
+                    f"Expected `{name}` with weights that the target can copy, but got a lazy layer, whose shape the "
+                    "first batch decides. Pass a batch through it before."
+                )
         self.predictor = predictor
         self.momentum, self.final_momentum = momentum, final_momentum
         self.loss = loss or BYOLLoss()
@@ -129,4 +136,4 @@ class MovingTarget(SSLModule):
 def _in_features(network: nn.Module) -> int | None:
     while isinstance(network, nn.Sequential) and len(network):
         network = network[0]
-    return network.in_features if isinstance(network, nn.Linear) else None
+    return network.in_features or None if isinstance(network, nn.Linear) else None  # of a lazy layer it is 0

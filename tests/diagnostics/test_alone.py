@@ -4,7 +4,9 @@ Asked of all in `diagnostics.__all__`; nothing has to be registered here for a n
 `forward` and `merge_state` of all; here are their cases without `index` and without rows.
 """
 
+import copy
 import inspect
+import pickle
 import re
 
 import matplotlib as mpl
@@ -13,6 +15,7 @@ import pytest
 import torch
 from clouds import Drawn
 from observations import concrete, metric_of, observed, permuted
+from torchmetrics import MetricCollection
 
 from lightning_ssl_geometry.diagnostics import (
     CKADrift,
@@ -181,6 +184,73 @@ def test_samples_that_were_numbered_cannot_be_merged(numbered_first):
     pair = (one, other) if numbered_first else (other, one)
     with pytest.raises(ValueError, match="Expected `index` in all updates of Metrics that are merged"):
         pair[0].merge_state(pair[1])
+
+
+@of_each
+@pytest.mark.parametrize("setting", [{}, {"contrast_size": 20}], ids=["equal", "contrast_size"])
+def test_in_a_collection_a_metric_has_its_own_value(name, setting):
+    """torchmetrics updates one of several Metrics whose states are equal after the first batch."""
+    if not setting.keys() <= inspect.signature(METRICS[name]).parameters.keys():
+        pytest.skip("no such setting")
+    together = MetricCollection({"a": metric_of(METRICS[name], **setting), "b": metric_of(METRICS[name])})
+    alone = metric_of(METRICS[name])
+    for _ in range(2):
+        for rows in torch.arange(N).split(15):
+            part = permuted(GIVEN, rows)
+            alone.update(**wanted(alone, part))
+            together.update(**wanted(alone, part))
+        close(together["b"].compute(), alone.compute())
+        alone.reset()
+        together.reset()
+
+
+def test_in_a_collection_moments_are_summed_once():
+    together = MetricCollection([EffectiveRank(), LogSpectrum()])
+    together.update(h=GIVEN["h"])
+    assert together.compute_groups == {0: ["EffectiveRank", "LogSpectrum"]}
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")  # torchmetrics does not count loaded states
+def test_samples_after_those_of_a_loaded_state_need_an_index():
+    """Their numbers would be those of loaded samples, which would be replaced."""
+    saved, loaded = HardestNegativeDistance(), HardestNegativeDistance()
+    for each in (saved, loaded):
+        each.persistent(True)
+    saved.update(GIVEN["h"], GIVEN["z"])
+    loaded.load_state_dict(saved.state_dict())
+    close(loaded.compute(), saved.compute())
+    with pytest.raises(ValueError, match="Expected `index` in every update or in none"):
+        loaded.update(GIVEN["h"], GIVEN["z"])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda metric: pickle.loads(pickle.dumps(metric))])
+def test_a_copy_has_a_copy_of_the_observed_network(copied):
+    metric = metric_of(METRICS["ProjectorGain"])
+    metric.update(**wanted(metric, GIVEN))
+    same = copied(metric)
+    with torch.no_grad():
+        GIVEN["projector"].weight.mul_(1)
+    with pytest.raises(ValueError, match="stands still"):
+        copied(metric).compute()
+    close(same.compute(), numbered("ProjectorGain", [torch.arange(N)], index=GIVEN["index"]))
+
+
+@torch.no_grad()
+def test_weights_that_are_replaced_have_changed():
+    metric, weight = metric_of(METRICS["ProjectorGain"]), GIVEN["projector"].weight
+    metric.update(**wanted(metric, GIVEN))
+    kept, weight.data = weight.data, 2 * weight.data
+    with pytest.raises(ValueError, match="stands still"):
+        metric.compute()
+    weight.data = kept
+
+
+def test_a_network_of_inference_tensors_is_observed():
+    with torch.inference_mode():
+        observation = given()
+    metric = metric_of(METRICS["ProjectorGain"])
+    metric.update(**wanted(metric, observation))
+    close(metric.compute(), numbered("ProjectorGain", [torch.arange(N)], index=GIVEN["index"]))
 
 
 @pytest.fixture

@@ -314,6 +314,9 @@ def test_a_wrong_predictor_or_batch_is_named(tmp_path):
         module().observe(batch(views=3))
     with pytest.raises(ValueError, match="Expected `warmup_epochs` >= 0 and finite, but got -1"):
         module(warmup_epochs=-1)
+    with pytest.raises(ValueError, match=r"Expected `projector` with weights that .* copy, but got a lazy layer"):
+        BYOLModule(nn.Linear(5, 6), nn.LazyLinear(4), nn.Linear(4, 4))
+    assert with_predictor(nn.LazyLinear(4)).observe(batch())["z"].shape[-1] == 4
 
 
 def test_weights_in_half_precision_are_refused(tmp_path):
