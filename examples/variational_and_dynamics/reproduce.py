@@ -4,9 +4,9 @@
 
 `figure_1`: t-SNE of pixels and of SimCLR's representation; `figure_3`: the loss of evenly spaced atoms; `figure_5` and
 `figure_6`: the flow with and without a network, as stills and as a film; `dynamics`: Thm. 4.2, Remark 4.4, Prop. A.1
-and steps of the rank; `kernel_identities`: Props. 4.3 and 4.4, Thm. 4.5 and Cor. 4.6. On 2
-cores `figure_6` takes 25 to 50 minutes, and the others up to 12. OUTPUT has results/*.csv and figures/*, and flows/*.npz
-with the fits of Fig. 5 and 6, which are not repeated.
+and steps of the rank; `kernel_identities`: Props. 4.3 and 4.4, Thm. 4.5 and Cor. 4.6. On 2 cores `figure_6` takes 25 to
+50 minutes, and the others up to 12. OUTPUT has results/*.csv, figures/*, and flows/*.npz with the fits of Fig. 5 and 6,
+which are not repeated.
 """
 
 import argparse
