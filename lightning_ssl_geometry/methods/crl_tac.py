@@ -19,6 +19,7 @@ follow the exact gradient. :class:`~lightning_ssl_geometry.losses.AllPairs` is t
 
 __all__ = ["CRLTACModule"]
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Unpack
@@ -129,20 +130,7 @@ class CRLTACModule(AlternatingModule):
         **settings: Unpack[SSLSettings],
     ) -> None:
         policy_gradient = DistinctPairs() if policy_gradient is None else policy_gradient
-        if not isinstance(policy_gradient, PolicyGradient):
-            got = f"the class {policy_gradient.__name__}" if isinstance(policy_gradient, type) else policy_gradient
-            raise ValueError(
-                f"Expected `policy_gradient` to be a PolicyGradient, such as DistinctPairs(), but got {got}."
-            )
-        if not policy_gradient.batch_statistics and (found := batch_norm_of(nn.ModuleList([backbone, projector]))):
-            name = type(policy_gradient).__name__
-            raise ValueError(
-                f"Expected `backbone` and `projector` without batch statistics beside {name}, which embeds the "
-                f"augmentations in parts, but got {found}."
-            )
-        integer(policy_gradient.least_draws, draws=draws)
-        if policy_gradient.needs_jensen and not jensen:
-            raise ValueError(f"Expected `jensen` = True beside {type(policy_gradient).__name__}, but got False.")
+        _check_estimator(policy_gradient, draws=draws, jensen=jensen, networks=[backbone, projector])
         inside("[0, inf)", entropy_weight=entropy_weight)
         clips = {"grad_clip_h": grad_clip_h, "grad_clip_pi": grad_clip_pi}
         positive(**{name: clip for name, clip in clips.items() if clip is not None})
@@ -260,3 +248,18 @@ class CRLTACModule(AlternatingModule):
 
     def _draws_of(self, phase: int, batch: Batch, image: Tensor) -> Tensor:
         return self._uniform(batch, image, self.draws, seed=self.seed, stream=(phase,))
+
+
+def _check_estimator(estimator: object, *, draws: int, jensen: bool, networks: Sequence[nn.Module]) -> None:
+    if not isinstance(estimator, PolicyGradient):
+        got = f"the class {estimator.__name__}" if isinstance(estimator, type) else estimator
+        raise ValueError(f"Expected `policy_gradient` to be a PolicyGradient, such as DistinctPairs(), but got {got}.")
+    name = type(estimator).__name__
+    if not estimator.batch_statistics and (found := batch_norm_of(nn.ModuleList(networks))):
+        raise ValueError(
+            f"Expected `backbone` and `projector` without batch statistics beside {name}, which embeds the "
+            f"augmentations in parts, but got {found}."
+        )
+    integer(estimator.least_draws, draws=draws)
+    if estimator.needs_jensen and not jensen:
+        raise ValueError(f"Expected `jensen` = True beside {name}, but got False.")
