@@ -7,13 +7,33 @@ __all__ = [
     "keeping_integers",
     "supports_float64",
     "unit_directions",
+    "without_autocast",
 ]
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def without_autocast(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function compute in the dtypes of its tensors, also if it is called inside autocast."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        devices = {value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor)}
+        with ExitStack() as stack:
+            for device in devices:
+                stack.enter_context(torch.autocast(device, enabled=False))
+            return function(*args, **kwargs)
+
+    return called
 
 
 def supports_float64(device: torch.device) -> bool:

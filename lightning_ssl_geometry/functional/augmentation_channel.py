@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from lightning_ssl_geometry.checks import at_least, embeddings, inside, shaped
+from lightning_ssl_geometry.functional.matrix_product import matrix_product
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision, unit_rows
 from lightning_ssl_geometry.precision import in_float64
 
@@ -87,7 +88,7 @@ def augmentation_channel_loss(
         x, _ = unit_rows(x, x, eps)
         weight = x.new_zeros(n, m) if log_weight is None else log_weight.to(x.dtype)
         weight = weight.log_softmax(dim=1)  # (N, m)
-        positive = _positive(beta * x @ x.mT, weight, jensen=jensen, itself=itself)  # (N,)
+        positive = _positive(matrix_product(beta * x, x.mT), weight, jensen=jensen, itself=itself)  # (N,)
         sums = log_sums(x.flatten(0, 1), weight.flatten(), beta=beta, itself=itself, block_size=block_size)
         total = math.log(n) if itself else (n - weight.exp()).log()
         negative = sums.unflatten(0, (n, m)) - total
@@ -155,7 +156,7 @@ def _positive(similarity: Tensor, log_weight: Tensor, *, jensen: bool, itself: b
 
 def _block(rows: Tensor, log_weight: Tensor, block: Tensor, *, beta: float, again: bool, itself: bool) -> Tensor:
     def negative(rows: Tensor, log_weight: Tensor) -> Tensor:
-        logits = beta * rows[block] @ rows.T + log_weight  # (block, N m)
+        logits = matrix_product(beta * rows[block], rows.T) + log_weight  # (block, N m)
         if not itself:
             logits = logits.masked_fill(block[:, None] == torch.arange(len(rows), device=rows.device), -torch.inf)
         return logits.logsumexp(dim=1)

@@ -9,10 +9,13 @@ __all__ = ["alignment", "gaussian_potential", "uniformity"]
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import embeddings, positive, rows, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, positive, rows, shaped
+from lightning_ssl_geometry.functional.matrix_product import matrix_product
 from lightning_ssl_geometry.functional.unit_rows import finite_scale
+from lightning_ssl_geometry.precision import without_autocast
 
 
+@without_autocast
 def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = True) -> Tensor:
     r"""Return the mean of distance^alpha between corresponding rows of two views.
 
@@ -29,10 +32,13 @@ def alignment(z1: Tensor, z2: Tensor, *, alpha: float = 2.0, normalize: bool = T
     """
     embeddings("N, P", z1=z1, z2=z2)
     shaped("N, P", z1=z1, z2=z2)
+    rows(1, z1=z1)
     positive(alpha=alpha)
-    if normalize:
-        z1, z2 = _unit(z1), _unit(z2)
-    return (z1 - z2).square().sum(-1).pow(alpha / 2).mean()
+    z1, z2 = (z.to(torch.promote_types(z.dtype, torch.float32)) for z in (z1, z2))
+    apart = _unit(z1) - _unit(z2) if normalize else z1 - z2
+    if alpha == 2:
+        return apart.square().sum(-1).mean()
+    return torch.linalg.vector_norm(apart, dim=-1).pow(alpha).mean()  # equal rows have a gradient for alpha >= 1
 
 
 def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
@@ -56,6 +62,7 @@ def uniformity(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size:
     return gaussian_potential(z, t, normalize=normalize, block_size=block_size).log()
 
 
+@without_autocast
 def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, block_size: int = 1024) -> Tensor:
     r"""Return the mean Gaussian kernel of all pairs, a scalar in (0, 1]; it is 1 if all rows are equal.
 
@@ -68,13 +75,15 @@ def gaussian_potential(z: Tensor, t: float = 2.0, *, normalize: bool = True, blo
     shaped("N, P", z=z)
     rows(2, z=z)
     positive(t=t)
+    at_least(1, block_size=block_size)
     z = z.to(torch.promote_types(z.dtype, torch.float32))  # the sum of a block is too large for float16
     z = _unit(z) if normalize else z - z.detach().mean(0)
     square = z.square().sum(-1)
     total = z.new_zeros(())
     for start in range(0, len(z), block_size):
         block = slice(start, start + block_size)
-        distance = (square[block, None] + square - 2 * z[block] @ z.T).clamp(min=0)  # rounding may give -1e-7
+        distance = square[block, None] + square - 2 * matrix_product(z[block], z.T)
+        distance = distance.clamp(min=0)  # rounding may give -1e-7
         distance.diagonal(start).fill_(torch.inf)  # no pair; to subtract its 1 later would cancel small kernels
         total = total + (-t * distance).exp().sum()
     return total / (len(z) * (len(z) - 1))

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import embeddings, inside, one_of, rows, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, inside, one_of, rows, shaped
 from lightning_ssl_geometry.precision import in_float64
 
 Average = Literal["inverses", "estimates"]
@@ -100,6 +100,7 @@ def neighbor_distances(h: Tensor, neighbors: int, chunk_size: int = 256) -> Tens
     shaped("N, D", h=h)
     rows(3, h=h)
     inside(f"[2, {len(h) - 1}]", neighbors=neighbors)
+    at_least(1, chunk_size=chunk_size)
     h = in_float64(h)
     h = h - h.mean(0)  # smaller numbers lose less to rounding
     square = h.square().sum(1)

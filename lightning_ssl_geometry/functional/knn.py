@@ -7,8 +7,10 @@ from torch import Tensor
 from torch.nn.functional import normalize as unit
 
 from lightning_ssl_geometry.checks import at_least, positive, shaped
+from lightning_ssl_geometry.precision import without_autocast
 
 
+@without_autocast
 def knn_predict(
     h: Tensor,
     bank: Tensor,
@@ -41,6 +43,8 @@ def knn_predict(
         raise ValueError(f"Expected `k` from 1 to {len(bank)}, the size of the bank, but got {k}.")
     positive(temperature=temperature)
     at_least(1, chunk_size=chunk_size)
+    dtype = torch.promote_types(h.dtype, bank.dtype)
+    h, bank = h.to(dtype), bank.to(dtype)
     length = bank.norm(dim=1).clamp_min(1e-12)  # as in `normalize`, without a copy of the bank
     predictions = []
     for chunk in h.split(chunk_size):
@@ -49,6 +53,7 @@ def knn_predict(
     return torch.cat(predictions)
 
 
+@without_autocast
 def knn_leave_one_out(
     h: Tensor, label: Tensor, num_classes: int, k: int = 20, *, temperature: float = 0.07, chunk_size: int = 1024
 ) -> Tensor:

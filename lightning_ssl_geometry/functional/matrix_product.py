@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def matrix_product(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply matrices (A, P) and (P, B) of one float dtype; gradients of every order have this dtype, too.
+    """Multiply matrices (..., A, P) and (..., P, B) of one float dtype; gradients of every order have this dtype, too.
 
     `autocast(enabled=False)` around `@` protects only the forward pass. A backward pass inside autocast, such as
     Lightning's `manual_backward` in a training step, would multiply in half precision.
@@ -35,8 +35,8 @@ class _MatrixProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
         return (
-            matrix_product(grad, b.T) if ctx.needs_input_grad[0] else None,
-            matrix_product(a.T, grad) if ctx.needs_input_grad[1] else None,
+            matrix_product(grad, b.mT) if ctx.needs_input_grad[0] else None,
+            matrix_product(a.mT, grad) if ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lightning_ssl_geometry.checks import embeddings, one_of, shaped
+from lightning_ssl_geometry.checks import at_least, embeddings, one_of, shaped
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.introspection import check_settled, vectors
 from lightning_ssl_geometry.precision import in_float64
@@ -60,6 +60,7 @@ def affine_map(projector: nn.Module, h: Tensor, *, chunk_size: int = 256) -> tup
     True
     """
     embeddings("N, D", h=h)
+    at_least(1, chunk_size=chunk_size)
     weights, biases = [], []
     with _plain(projector, h) as rows:
         for x in rows.split(chunk_size):

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import embeddings, finite, one_of, rows, shaped
+from lightning_ssl_geometry.functional.rounding import rounding_eps
 from lightning_ssl_geometry.functional.spectrum import RankMode, singular_values_rank
 from lightning_ssl_geometry.precision import in_float64
 
@@ -217,14 +218,14 @@ def column_space(weight: Tensor, tau: float | None = None, *, mode: RankMode = "
     """Return an orthonormal basis (D, r) of the column space of `weight` (D, P), float64.
 
     The basis has the left singular vectors whose singular values reach `tau`, which is read as in
-    :func:`numerical_rank`. If `tau` is None, the threshold is max(D, P) times the float64 epsilon times the largest
-    singular value. A ValueError is raised if `weight` is not finite.
+    :func:`numerical_rank`. If `tau` is None, the threshold is max(D, P) times the machine epsilon of the dtype of
+    `weight` times the largest singular value. A ValueError is raised if `weight` is not finite.
     """
     shaped("D, P", weight=weight)
     finite(weight=weight)
     left, sigma, _ = torch.linalg.svd(in_float64(weight), full_matrices=False)
     if tau is None:
-        return left[:, : singular_values_rank(sigma, max(weight.shape) * torch.finfo(sigma.dtype).eps, mode="relative")]
+        return left[:, : singular_values_rank(sigma, max(weight.shape) * rounding_eps(weight.dtype), mode="relative")]
     return left[:, : singular_values_rank(sigma, tau, mode=mode)]
 
 
@@ -273,7 +274,7 @@ def _to_one(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def _basis(name: str, columns: Tensor) -> Tensor:
-    found = column_space(_to_one(columns, (0,)))
+    found = column_space(_to_one(columns, (0,)), max(columns.shape) * rounding_eps(columns.dtype))
     if found.shape[1] < columns.shape[1]:
         raise ValueError(
             f"Expected `{name}` with {columns.shape[1]} linearly independent columns, but got rank {found.shape[1]}."

@@ -15,7 +15,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, inside, shaped
+from lightning_ssl_geometry.checks import at_least, finite, inside, shaped
 from lightning_ssl_geometry.functional.adaptive_temperature import (
     content_count,
     content_style_temperature,
@@ -163,6 +163,7 @@ class GradientSpectrumTemperature(nn.Module):
         """Return the temperatures (P,); in training, update the averages from the views (N, P) first."""
         shaped("N, P", {"P": len(self.marginal)}, z1=z1)
         if self.training and len(z1) > 1:
+            finite(z1=z1, z2=z2)  # the averages would stay NaN
             self.batches += 1
             rate = max(1 - self.momentum, 1 / self.batches.item())
             for average, covariance in zip((self.marginal, self.conditional), pair_covariances(z1, z2), strict=True):

@@ -120,6 +120,8 @@ class AdaptiveTemperatureModule(SSLModule):
 def _loss(loss: InfoNCELoss | None, old: dict[str, object]) -> InfoNCELoss:
     if old and loss is not None:
         raise ValueError(f"Expected `loss` alone, but got {', '.join(f'`{name}`' for name in sorted(old))} beside it.")
+    if loss is not None and not isinstance(loss, InfoNCELoss):
+        raise ValueError(f"Expected `loss` to be an InfoNCELoss, whose temperatures adapt, but got {loss!r}.")
     if old:
         given = ", ".join(f"`{name}`" for name in sorted(old))
         deprecated(f"{given} of `AdaptiveTemperatureModule`", "`loss=InfoNCELoss(...)` with them")

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
 from lightning_ssl_geometry import distributed
-from lightning_ssl_geometry.checks import inside, integer
+from lightning_ssl_geometry.checks import inside, integer, switch
 from lightning_ssl_geometry.methods.chunks import batch_norm_of, in_chunks
 from lightning_ssl_geometry.methods.schedule import warmup_cosine
 from lightning_ssl_geometry.papers import SIMCLR
@@ -134,6 +134,7 @@ class SSLModule(L.LightningModule):
         self.optimizer = optimizer or type(self).default_optimizer
         self.lr_scheduler = lr_scheduler
         self.warmup_epochs = warmup_epochs
+        switch(exclude_norm_and_bias=exclude_norm_and_bias)
         self.exclude_norm_and_bias = exclude_norm_and_bias
         self.chunk_size: int | None = None
         if chunk_size is not None:
@@ -231,7 +232,7 @@ class SSLModule(L.LightningModule):
             observation["image"] = batch["image"]
             if "h_image" not in observation:
                 with torch.no_grad():
-                    observation["h_image"] = self(batch["image"])
+                    observation["h_image"] = self(batch["image"].clone())  # a network may change its input
         return observation
 
     def descend(self, observation: Observation, batch: Batch) -> Observation:

@@ -4,6 +4,7 @@ __all__ = ["ACCURACY", "CROSS_ENTROPY", "classification"]
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -38,5 +39,6 @@ def classification(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         wanted = f"(V N, classes) for {len(label)} labels"
         raise ValueError(f"Expected `classifier` to return {wanted}, but got {tuple(logits.shape)}.")
     label = label.repeat(len(logits) // len(label))
-    loss = cross_entropy(distributed.gather(logits.float()), distributed.gather(label))
+    full = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    loss = cross_entropy(distributed.gather(full), distributed.gather(label))
     return loss, (logits.argmax(-1) == label).float().mean()

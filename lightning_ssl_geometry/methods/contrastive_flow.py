@@ -97,6 +97,8 @@ class ContrastiveFlowModule(SSLModule):
         cloud = _random_cloud(num_points, dim, bunching=bunching, seed=seed)
         backbone = _FreePoints(cloud) if network is None else network
         super().__init__(backbone, _UnitSphere(), **settings)
+        if network is None and self.chunk_size is not None:
+            raise ValueError(f"Expected `chunk_size` beside a `network`, but got {self.chunk_size} for free points.")
         self.start = None if network is None else copy.deepcopy(network).requires_grad_(False)
         self.loss = loss or VariationalLoss(temperature=0.5)
         self.radius = radius
@@ -111,6 +113,11 @@ class ContrastiveFlowModule(SSLModule):
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return h (N, d) of the batch's `image`, or of the points at `index` if there is no network."""
         return self.place(batch["image"], self._index(batch))
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        if self.start is not None:
+            self.start.requires_grad_(False)  # `unfreeze` may have set it
 
     def step(self, batch: Batch) -> Observation:
         views, index = two_views(batch), self._index(batch)
@@ -133,11 +140,11 @@ class ContrastiveFlowModule(SSLModule):
         """Map N samples x (N, ...) and their `index` (N,) to h (N, d)."""
         if self.start is None:
             return self.backbone(index)
-        moved = self.features(x)
+        moved = self.features(x.clone())  # a network may change its input
         if moved.shape != (len(x), self.cloud.shape[1]):
             expected = (len(x), self.cloud.shape[1])
             raise ValueError(f"Expected `network` to return (N, dim) = {expected}, but got {tuple(moved.shape)}.")
-        return moved - self.start(x) + self.radius * self.cloud[index]
+        return moved - self.start(x.clone()) + self.radius * self.cloud[index]
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None

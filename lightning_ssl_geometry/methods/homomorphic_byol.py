@@ -114,7 +114,7 @@ class HomomorphicBYOLModule(OnFibers, MovingTarget):
     def step(self, batch: Batch) -> Observation:
         """Return `h`, `z`, `fibers` and the `loss`, which includes the classifier's loss."""
         views = torch.cat(self.pairs.chosen(batch["views"]))
-        features = self.features(views)
+        features = self.features(views.clone())  # a network may change its input, and the target gets it, too
         draws = self.base_draws(features, batch)
         fibers = self.fibers(features, batch, draws)
         z = self.project(fibers.flatten(0, 1)).unflatten(0, (2, -1))

@@ -28,6 +28,7 @@ def warmup_cosine(optimizer: Optimizer, warmup_steps: int, total_steps: int) -> 
     def scale(step: int) -> float:
         if step < warmup_steps:
             return (step + 1) / warmup_steps
-        return 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / max(total_steps - warmup_steps, 1)))
+        done = min((step - warmup_steps) / max(total_steps - warmup_steps, 1), 1)  # it stays 0 after S
+        return 0.5 * (1 + math.cos(math.pi * done))
 
     return LambdaLR(optimizer, scale)

@@ -7,6 +7,7 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.checks import switch
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.methods.base import ONCE_BY_POSITION, SSLModule, SSLSettings
 from lightning_ssl_geometry.methods.classification import ACCURACY, CROSS_ENTROPY, classification
@@ -47,6 +48,7 @@ class SupervisedModule(SSLModule):
     ) -> None:
         super().__init__(backbone, classifier, **settings)
         self.pool = GroupPool()
+        switch(train_backbone=train_backbone)
         self.train_backbone = train_backbone
         if not train_backbone:
             self.backbone.requires_grad_(False)

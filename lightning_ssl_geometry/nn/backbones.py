@@ -69,6 +69,8 @@ class ShallowCNN(nn.Sequential):
         sizes = {"in_channels": in_channels, "image_size": image_size, "out_dim": out_dim, "width": width}
         sizes |= {"hidden_dim": 1 if hidden_dim is None else hidden_dim}
         integer(1, **sizes)
+        if len(strides) != 2:
+            raise ValueError(f"Expected `strides` of the 2 convolutions, but got {strides}.")
         side = image_size
         for stride in strides:
             integer(1, strides=stride)
@@ -111,7 +113,8 @@ class TimmBackbone(nn.Module):
             hint = one_of_these(near(name, timm.list_models())) or " `timm.list_models()` lists all."
             raise ValueError(f"Expected `name` to be a timm model, but got {name!r}.{hint}")
         network: nn.Module = timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0)
-        self.out_dim = int(network.num_features)  # type: ignore[arg-type]
+        # a head that stays without the classifier has an output of its own
+        self.out_dim = int(getattr(network, "head_hidden_size", None) or network.num_features)  # type: ignore[arg-type]
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:

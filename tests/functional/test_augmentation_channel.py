@@ -311,8 +311,11 @@ def test_half_precision_is_computed_in_float32(dtype):
     z = z.to(dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = augmentation_channel_loss(z, logits.to(dtype))
+        own = z.float().requires_grad_()
+        (inside,) = torch.autograd.grad(augmentation_channel_loss(own), own)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, augmentation_channel_loss(z.float(), logits.to(dtype).float()))
+    torch.testing.assert_close(inside, torch.autograd.grad(augmentation_channel_loss(own), own)[0], rtol=0, atol=0)
     zero = z.clone()
     zero[0, 0] = 0
     assert torch.isfinite(augmentation_channel_loss(zero))

@@ -62,7 +62,9 @@ def test_two_antipodes():
         (lambda: alignment(torch.ones(3, 2), torch.ones(3, 2), alpha=0), "`alpha` > 0, but got 0"),
         (lambda: gaussian_potential(torch.ones(1, 2)), "`z` of at least 2 rows, but got 1"),
         (lambda: gaussian_potential(torch.ones(2)), r"`z` of shape \(N, P\), but got \(2,\)"),
+        (lambda: alignment(torch.ones(0, 2), torch.ones(0, 2)), "`z1` of at least 1 row, but got 0"),
         (lambda: uniformity(torch.ones(3, 2), -1), "`t` > 0, but got -1"),
+        (lambda: uniformity(torch.ones(3, 2), block_size=-1), "`block_size` >= 1, but got -1"),
     ],
 )
 def test_bad_input(call, message):
@@ -91,6 +93,32 @@ def test_the_gradient_of_the_potential_is_that_of_all_pairs():
     z = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
     for normalized in (True, False):
         assert torch.autograd.gradcheck(lambda x, n=normalized: gaussian_potential(x, normalize=n, block_size=3), [z])
+
+
+def test_equal_rows_have_a_gradient_at_any_exponent_from_1():
+    z1 = torch.randn(4, 3, dtype=torch.float64)
+    z2 = torch.cat([z1[:2], torch.randn(2, 3, dtype=torch.float64)])
+    for alpha in (1.0, 1.5, 2.0, 3.0):
+        own = z1.clone().requires_grad_()
+        found = alignment(own, z2, alpha=alpha, normalize=False)
+        torch.testing.assert_close(found, (z1 - z2).norm(dim=1).pow(alpha).mean())
+        found.backward()
+        assert own.grad[:2].abs().max() == 0
+        assert own.grad[2:].abs().min() > 0
+
+
+def test_half_precision_and_autocast_change_nothing_but_the_input():
+    z1, z2 = normalize(torch.randn(64) + 0.02 * torch.randn(2, 256, 64), dim=2)
+    near, far = 300 * z1.half(), -300 * z2.half()
+    apart = alignment(near, far, normalize=False)
+    torch.testing.assert_close(apart, (near.float() - far.float()).square().sum(1).mean())
+    expected = alignment(z1, z2), uniformity(z1)
+    z1.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = alignment(z1, z2), uniformity(z1)
+        (inside,) = torch.autograd.grad(uniformity(z1), z1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    torch.testing.assert_close(inside, torch.autograd.grad(uniformity(z1), z1)[0], rtol=0, atol=0)
 
 
 def test_rows_whose_squares_overflow_have_a_direction():

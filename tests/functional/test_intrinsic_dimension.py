@@ -130,6 +130,8 @@ ERRORS = [
     (mle_dimension, (REPEATED,), {}, "rows that differ, but got 5 of 33 that coincide with another"),
     (two_nn_dimension, (CLOUD[:2],), {}, r"`h` of at least 3 rows, but got 2"),
     (mle_dimension, (CLOUD[:2],), {}, r"`h` of at least 3 rows, but got 2"),
+    (two_nn_dimension, (CLOUD,), {"chunk_size": 0}, "`chunk_size` >= 1, but got 0"),
+    (mle_dimension, (CLOUD,), {"chunk_size": -1}, "`chunk_size` >= 1, but got -1"),
     (mle_dimension, (CLOUD, 30), {}, r"`neighbors` in \[2, 29\], but got 30"),
     (mle_dimension, (CLOUD, 1), {}, r"`neighbors` in \[2, 29\], but got 1"),
     (two_nn_dimension, (CLOUD,), {"discard": 0}, r"`discard` in \(0, 1\), but got 0"),

@@ -15,6 +15,16 @@ def test_rows_shorter_than_torchs_bound_count_less():
         assert knn_predict(query, bank, torch.tensor([0, 1]), 2, k=1).item() == nearest
 
 
+def test_autocast_and_other_dtypes_change_nothing():
+    h, label = torch.randn(64) + 0.02 * torch.randn(200, 64), torch.randint(4, (200,))
+    expected = knn_predict(h, h, label, 4, 9), knn_leave_one_out(h, label, 4, 9)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = knn_predict(h, h, label, 4, 9), knn_leave_one_out(h, label, 4, 9)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+    assert torch.equal(knn_predict(h.half(), h, label, 4, 1), knn_predict(h.half().float(), h, label, 4, 1))
+
+
 @pytest.mark.parametrize("chunk_size", [1, 7, 1000])
 def test_it_agrees_with_scikit_learn(chunk_size):
     bank, h, label = torch.randn(200, 5), torch.randn(40, 5), torch.randint(4, (200,))

@@ -223,6 +223,8 @@ def test_fibers_of_the_groups_are_trained_on(group, turns):
 
 BAD = [
     (lambda: orient(images(), 8, 4, "dihedral"), "`element` from 0 to 7, but got 8"),
+    (lambda: orient(images(), torch.tensor([0, 8]), 4, "dihedral"), "`element` from 0 to 7, but got 8"),
+    (lambda: orient(images(), torch.tensor(-1), 4), "`element` from 0 to 3, but got -1"),
     (lambda: orient(images(), torch.zeros(3), 4), r"`element` to be an integer or torch.int64 of shape \(2,\)"),
     (lambda: orient(images(1), 1, 3, "hue"), "3 channels"),
     (lambda: number_of_orientations("mirror", 4), "`group` to be one of .*, but got 'mirror'"),

@@ -307,6 +307,11 @@ def test_the_way_around_torch_is_refused():
         linear_regions(Call(lambda x: torch.from_numpy(x.detach().numpy() * 2)), points())
 
 
+def test_a_negative_chunk_size_is_named():
+    with pytest.raises(ValueError, match="`chunk_size` >= 1, but got -1"):
+        affine_map(nn.ReLU(), torch.zeros(2, 3), chunk_size=-1)
+
+
 @pytest.mark.parametrize("function", [affine_map, activation_pattern, linear_regions])
 def test_bad_input(function):
     for layer in (nn.BatchNorm1d(D), nn.Dropout(), nn.BatchNorm1d(D, track_running_stats=False).eval()):

@@ -120,6 +120,11 @@ def test_they_take_one_temperature(function):
         function(z, z, 0.0)
 
 
+def test_a_negative_block_size_is_named():
+    with pytest.raises(ValueError, match="`block_size` >= 1, but got -1"):
+        info_nce_entropy(torch.eye(4), torch.eye(4), block_size=-1)
+
+
 @pytest.mark.parametrize("function", [info_nce_upper_bound, info_nce_entropy, hardest_negative])
 def test_a_negative_eps_is_named(function):
     z = torch.ones(4, 3)

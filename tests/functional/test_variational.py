@@ -139,6 +139,19 @@ def test_the_default_neither_overflows_nor_underflows():
     assert variational_loss(z1, z2, 0.01, torch.log1p) == loss  # by its name, too
 
 
+def test_points_far_from_the_origin_lose_no_distance():
+    z1 = torch.randn(64, 8)
+    z2 = z1 + 0.1 * torch.randn(64, 8)
+    far = z1 + 1000, z2 + 1000
+    exact = far[0].double(), far[1].double()
+    torch.testing.assert_close(variational_loss(*far).double(), variational_loss(*exact), rtol=1e-5, atol=0)
+    torch.testing.assert_close(first_variation(*far).double(), first_variation(*exact), rtol=1e-3, atol=1e-5)
+    bent, expected = (second_variation(z, z1.to(z), on_sphere=False) for z in (far[0], exact[0]))
+    torch.testing.assert_close(bent.double(), expected, rtol=1e-3, atol=0)
+    alike = 30 * torch.randn(8).repeat(16, 1)
+    assert variational_loss(alike, alike).item() == pytest.approx(math.log(2), rel=1e-6)
+
+
 def test_autocast_and_half_precision_change_nothing_but_the_input():
     z1, z2 = cloud(7).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -88,6 +88,15 @@ def test_the_averages_are_those_of_all_batches_and_then_exponential():
     assert rule.batches == 6
 
 
+def test_a_batch_that_is_refused_leaves_no_trace():
+    rule, z = GradientSpectrumTemperature(2), torch.randn(16, 2)
+    rule(z, 1.1 * z)
+    before = {name: value.clone() for name, value in rule.state_dict().items()}
+    with pytest.raises(ValueError, match="Expected finite `z1`"):
+        rule(z / 0, 1.1 * z)
+    torch.testing.assert_close(dict(rule.state_dict()), before, rtol=0, atol=0)
+
+
 def test_it_looks_in_training_only():
     rule = GradientSpectrumTemperature(3)
     views = pairs(500, 1, 2, sigma_c=0.0, sigma_s=0.2)

@@ -13,6 +13,7 @@ from lightning_ssl_geometry.losses import (
     GradientSpectrumTemperature,
     InfoNCELoss,
     LearnedTemperature,
+    VICRegLoss,
 )
 from lightning_ssl_geometry.methods import AdaptiveTemperatureModule
 from lightning_ssl_geometry.nn import MLPBackbone, MLPProjector, SmallCNN
@@ -209,6 +210,10 @@ def test_wrong_input_is_named():
         ValueError, match=r"Expected a `loss` with parameters for `loss_lr` = 0\.1, but got InfoNCELoss"
     ):
         module(1.0, loss_lr=0.1)
+    with pytest.raises(ValueError, match="Expected `loss` to be an InfoNCELoss, whose temperatures adapt, but got VIC"):
+        AdaptiveTemperatureModule(nn.Linear(4, 4), nn.Linear(4, 2), loss=VICRegLoss())
+    with pytest.raises(ValueError, match="Expected `exclude_norm_and_bias` to be True or False, but got 'no'"):
+        AdaptiveTemperatureModule(nn.Linear(4, 4), nn.Linear(4, 2), exclude_norm_and_bias="no")
     with pytest.raises(ValueError, match="Expected `loss_lr` > 0 and finite, but got 0"):
         module(LearnedTemperature(4), loss_lr=0.0)
 

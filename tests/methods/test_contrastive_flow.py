@@ -113,6 +113,32 @@ def test_a_network_moves_and_what_it_began_with_stays(tmp_path):
     assert not torch.equal(model.backbone[0].weight.float(), before["0.weight"])
 
 
+class ChangesItsInput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.linear(x.sub_(1))
+
+
+def test_a_network_may_change_its_input():
+    model = flow(ChangesItsInput())
+    torch.testing.assert_close(model.step(points())["h"][0], model.radius * model.cloud)
+    batch = points()
+    batch["image"] = torch.zeros(N, 2)
+    assert model.eval().observe(batch)["image"].eq(0).all()
+
+
+def test_unfreezing_leaves_the_networks_start(tmp_path):
+    model = flow(network())
+    model.unfreeze()
+    start = [weight.clone() for weight in model.start.parameters()]
+    fit(model.double(), tmp_path)
+    for before, after in zip(start, model.start.parameters(), strict=True):
+        torch.testing.assert_close(before, after.float())
+
+
 @pytest.mark.parametrize("settings", [{}, {"loss": VariationalLoss(0.5)}], ids=["default", "given"])
 def test_the_loss_is_that_of_both_views(settings):
     """The default temperature is 0.5. Views differ as soon as the network is not its start."""
@@ -190,6 +216,7 @@ def test_free_points_on_two_processes(tmp_path, two_processes):
         ({"dim": 1}, "Expected `dim` >= 2, but got 1"),
         ({"network": nn.Sequential(nn.BatchNorm1d(2))}, r"Expected `network` without batch norm .* got BatchNorm1d"),
         ({"network": nn.Dropout()}, r"Expected `network` without batch norm and dropout, but got Dropout"),
+        ({"chunk_size": 2}, "Expected `chunk_size` beside a `network`, but got 2 for free points"),
         ({"radius": 0.0}, r"Expected `radius` > 0 and finite, but got 0\.0"),
         ({"bunching": 1.0}, r"Expected `bunching` in \[0, 1\), but got 1\.0"),
         ({"bunching": torch.nan}, r"Expected `bunching` in \[0, 1\), but got nan"),

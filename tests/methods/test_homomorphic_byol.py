@@ -36,6 +36,16 @@ def bundles(model, features, sample):
     return [torch.stack([maps[j * n + i, :, chosen[i, 0]] for i in range(n)]) for j in range(2)]
 
 
+def test_a_backbone_may_change_its_input():
+    losses = []
+    for change in (torch.sub, torch.Tensor.sub_):
+        model = module(mode="h-ssl")
+        for network in (model.backbone, model.target.module.backbone):
+            network.register_forward_pre_hook(lambda _, inputs, change=change: (change(inputs[0], 1.0),))
+        losses.append(model.step(batch())["loss"])
+    torch.testing.assert_close(losses[0], losses[1], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(("mode", "views"), [("h-ssl", 1), ("a-ssl", 2)])
 def test_the_loss_is_its_definition(mode, views):
     model, sample = module(mode=mode), batch(views)

@@ -42,6 +42,15 @@ def test_a_cosine_of_one_step_falls_to_0_in_it():
     assert last == pytest.approx(0)
 
 
+def test_after_the_last_step_the_rate_stays_0():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
+    scheduler = warmup_cosine(optimizer, 0, 4)
+    for _ in range(8):
+        optimizer.step()
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0
+
+
 def test_no_warm_up_begins_at_the_peak():
     assert rates(0, 5)[0][0] == 2.0
 

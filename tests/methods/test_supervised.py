@@ -78,6 +78,8 @@ def test_an_evaluation_scores_the_image_if_there_is_one_and_training_the_views()
 
 
 def test_a_batch_without_labels_and_a_classifier_without_logits_are_refused():
+    with pytest.raises(ValueError, match="Expected `train_backbone` to be True or False, but got 'no'"):
+        SupervisedModule(nn.Linear(2, 2), nn.Linear(2, 2), train_backbone="no")
     with pytest.raises(ValueError, match=r"Expected `label` in a batch for the classifier, but got \['views'\]"):
         module().observe({"views": batch()["views"]})
     model = SupervisedModule(SmallCNN(1, 8), nn.Unflatten(1, (8, 8)))

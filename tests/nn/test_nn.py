@@ -55,6 +55,12 @@ def test_timm():
         TimmBackbone("0000")
 
 
+def test_a_timm_model_whose_head_has_a_width_of_its_own():
+    backbone = TimmBackbone("mobilenetv3_small_050").eval()
+    with torch.no_grad():
+        assert backbone(torch.randn(1, 3, 32, 32)).shape == (1, backbone.out_dim)
+
+
 @pytest.mark.parametrize("norm", ["batch", "layer", "none"])
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_mlp_projector(norm, depth):
@@ -67,6 +73,7 @@ def test_mlp_projector(norm, depth):
 
 BAD = [
     (lambda: ShallowCNN(width=0), "`width` to be an integer >= 1, but got 0"),
+    (lambda: ShallowCNN(strides=(1,)), r"`strides` of the 2 convolutions, but got \(1,\)"),
     (lambda: ShallowCNN(hidden_dim=0), "`hidden_dim` to be an integer >= 1, but got 0"),
     (lambda: ShallowCNN(strides=(1, 0)), "`strides` to be an integer >= 1, but got 0"),
     (lambda: ShallowCNN(image_size=4, strides=(2, 2)), r"`strides` to leave at least 2 of 4 pixels, but got \(2, 2\)"),

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl_geometry.checks import embeddings, finite, inside, one_of, shaped
-from lightning_ssl_geometry.precision import in_float64
+from lightning_ssl_geometry.precision import in_float64, without_autocast
 
 LieOrder = Literal["first", "exponential"]
 
@@ -89,6 +89,7 @@ def lie_generator(
         return _refined(generator, unit, error, max_iterations=max_iterations)
 
 
+@without_autocast
 def lie_action(generator: Tensor, h: Tensor, strength: Tensor) -> Tensor:
     r"""Transform each representation by its own strength: :math:`\exp(\epsilon_i G) h_i`.
 
@@ -210,7 +211,8 @@ def _along(v: Tensor, direction: Tensor) -> Tensor:
 
 
 def _norm(generator: Tensor) -> float:
-    return torch.linalg.matrix_norm(generator.detach(), 2).item()
+    full = generator.detach().to(torch.promote_types(generator.dtype, torch.float32))
+    return torch.linalg.matrix_norm(full, 2).item()
 
 
 def _terms(size: float, eps: float) -> int:

@@ -75,8 +75,10 @@ def orient(
     if index.dtype != torch.int64 or index.shape not in ((), x.shape[:1]):
         expected = f"an integer or torch.int64 of shape ({len(x)},)"
         raise ValueError(f"Expected `element` to be {expected}, but got {tuple(index.shape)}, {index.dtype}.")
-    if isinstance(element, int) and not 0 <= element < count:
-        raise ValueError(f"Expected `element` from 0 to {count - 1}, but got {element}.")
+    if index.device.type == "cpu" or isinstance(element, int):  # a GPU would wait for the answer
+        wrong = [each for each in index.flatten().tolist() if not 0 <= each < count]
+        if wrong:
+            raise ValueError(f"Expected `element` from 0 to {count - 1}, but got {wrong[0]}.")
     each = index.expand(len(x))
     turn, flip = each % turns, each // turns
     if group == "hue":

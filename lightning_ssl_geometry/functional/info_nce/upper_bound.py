@@ -49,6 +49,7 @@ def info_nce_entropy(
     (tensor(-1.), tensor(0.), tensor(1.7918))
     """
     embeddings("N, P", z1=z1, z2=z2)
+    at_least(1, block_size=block_size)
     u1, u2 = _unit_views(z1, z2, temperature, eps=eps)
     with torch.autocast(z1.device.type, enabled=False):
         expectation, entropy = u1.new_zeros(()), u1.new_zeros(())

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl_geometry.checks import embeddings, shaped
+from lightning_ssl_geometry.precision import without_autocast
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -52,6 +53,7 @@ def one_hidden_layer_kernel(x: Tensor, weight: Tensor, out_dim: int, activation:
     return torch.diag_embed((x @ x.T)[..., None] * shared)
 
 
+@without_autocast
 def infinite_width_kernel(x: Tensor) -> Tensor:
     """Compute the neural kernel of a ReLU network with one hidden layer, in the limit of infinite width.
 

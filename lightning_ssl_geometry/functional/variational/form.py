@@ -9,6 +9,7 @@ __all__ = [
     "applied",
     "derivatives",
     "half_squares",
+    "near_origin",
     "positive",
 ]
 
@@ -99,6 +100,17 @@ def positive(similarity: Tensor) -> Tensor:
     if not (similarity > 0).all():
         raise ValueError(f"Expected `eta` > 0 for the two views of a point, but got {similarity.min().item():.3g}.")
     return similarity
+
+
+def near_origin(points: Tensor) -> Tensor:
+    """Move points (..., d) together, so that rounding does not cancel their distances.
+
+    They stay where they are unless their mean is ten times as far from the origin as they are from their mean.
+    """
+    still = points.detach().flatten(0, -2)
+    mean = still.mean(0)
+    far = mean.square().sum() > 100 * (still - mean).square().sum(1).mean()
+    return points - mean.where(far, 0)
 
 
 def half_squares(a: Tensor, b: Tensor) -> Tensor:

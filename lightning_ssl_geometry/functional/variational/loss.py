@@ -25,6 +25,7 @@ from lightning_ssl_geometry.functional.variational.form import (
     applied,
     derivatives,
     half_squares,
+    near_origin,
     positive,
 )
 
@@ -138,6 +139,7 @@ def tangential_gradient(z: Tensor, vector: Tensor) -> Tensor:
 
 
 def _one_sided(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
+    z1, z2 = near_origin(torch.stack([z1, z2]))
     own, others, left_out = _squares(z1, z2, form)
     if form.eta is None:
         log_ratio = _log_ratio(own, others, left_out, form=form)
@@ -161,6 +163,7 @@ def _log_ratio(own: Tensor, others: list[Tensor], left_out: Tensor, form: Form) 
 
 
 def _one_sided_variation(z1: Tensor, z2: Tensor, form: Form) -> Tensor:
+    z1, z2 = near_origin(torch.stack([z1, z2]))
     own, others, left_out = _squares(z1, z2, form)
     stable = form.eta is None and form.is_logarithm
     weights, pull = (_default_weights if stable else _weights)(own, others, left_out, form=form)

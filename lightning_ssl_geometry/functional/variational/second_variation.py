@@ -7,7 +7,14 @@ from torch import Tensor
 
 from lightning_ssl_geometry.checks import embeddings, floating, rows, shaped, switch
 from lightning_ssl_geometry.functional.unit_rows import in_full_precision
-from lightning_ssl_geometry.functional.variational.form import Elementwise, Form, applied, derivatives, half_squares
+from lightning_ssl_geometry.functional.variational.form import (
+    Elementwise,
+    Form,
+    applied,
+    derivatives,
+    half_squares,
+    near_origin,
+)
 from lightning_ssl_geometry.functional.variational.loss import first_variation
 
 _UNIT = 1e-4  # tolerance of lengths and products
@@ -66,6 +73,7 @@ def second_variation(
 
 def _along_line(z: Tensor, h: Tensor, form: Form) -> Tensor:
     scale = applied(form.similarity, z.new_zeros(1), "eta")
+    z = near_origin(z)
     near = derivatives(form.similarity, half_squares(z, z), "eta")
     product, cross = (z * h).sum(-1), z @ h.T
     speed = product[:, None] + product - cross - cross.T  # <z_i - z_j, h_i - h_j>
