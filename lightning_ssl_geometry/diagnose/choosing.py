@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lightning_ssl_geometry import checks
 from lightning_ssl_geometry.checks import integer, named, switch
 from lightning_ssl_geometry.diagnose.comparison import is_diagnosis, labels_of, refuse_too_few, same_samples
+from lightning_ssl_geometry.diagnose.model_source import ModelSource
 from lightning_ssl_geometry.diagnose.scores import NOT_COMPARABLE, Score, scores
 from lightning_ssl_geometry.report.choosing import choice_panels
 from lightning_ssl_geometry.report.figures import View
@@ -216,7 +217,7 @@ def choose(
         raise ValueError(f"Expected at least 2 models with finite outputs of `layer` {layer!r}, but got {got}.")
     found, left_out, said = _scores(names, diagnoses, incomparable=incomparable)
     remarks += said
-    label = labels_of(Path(diagnoses[names[0]]))
+    label = next((each for name in names if (each := labels_of(Path(diagnoses[name]))) is not None), None)
     if label is None:
         _refuse_labels(labels)
         remarks.append("The samples have no labels: nothing says how far to trust a score on these models.")
@@ -255,7 +256,7 @@ def _scores(
 
 def _agreements(
     found: Sequence[Score],
-    known: Mapping[str, Mapping[str, str]],
+    known: Mapping[str, Mapping[str, str] | None],
     correct: NDArray[np.float64],
     *,
     resamples: int,
@@ -332,14 +333,16 @@ def run_settings(what: str) -> dict[str, Any] | None:
     checkpoint = {"checkpoint": place.stem} if place.is_file() and place.suffix == ".ckpt" else {}
     if not place.is_dir() and not checkpoint:
         return None
-    folders = [place] if not checkpoint else [place.parent]
-    if checkpoint and place.parent.name == "checkpoints":
-        folders.append(place.parent.parent)
-    found = [path for path in (folder / "config.yaml" for folder in folders) if path.is_file()]
-    if is_diagnosis(folders[0]) or not found:
+    if is_diagnosis(place.parent if checkpoint else place):
         return None
     try:
-        held = yaml.safe_load(found[0].read_text("utf-8"))
+        config = ModelSource(run=what).config
+    except FileNotFoundError:  # no checkpoint
+        return None
+    if config is None or not config.is_file():
+        return None
+    try:
+        held = yaml.safe_load(config.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):  # not of this package
         return None
     if not isinstance(held, dict):
@@ -409,21 +412,29 @@ def _correct(
     return right / np.maximum(scored, 1)
 
 
-def _without_seeds(names: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+def _without_seeds(names: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str] | None]:
     return {
-        name: {key: repr(value) for key, value in settings.get(name, {}).items() if not _is_seed(key)} for name in names
+        name: {key: _spelt(value) for key, value in settings[name].items() if not _is_seed(key)}
+        if name in settings
+        else None
+        for name in names
     }
 
 
-def _clusters(known: Sequence[Mapping[str, str]]) -> NDArray[np.int64]:
+def _spelt(value: object) -> str:
+    return repr(float(value) if isinstance(value, int) and not isinstance(value, bool) else value)  # 1 is 1.0
+
+
+def _clusters(known: Sequence[Mapping[str, str] | None]) -> NDArray[np.int64]:
     """Number the models so that those with the same settings have the same number. Without settings, each its own."""
-    keys = [tuple(sorted(each.items())) or place for place, each in enumerate(known)]
+    keys = [place if each is None else tuple(sorted(each.items())) for place, each in enumerate(known)]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return np.array([numbers[key] for key in keys])
 
 
-def _groups_by_knob(known: Sequence[Mapping[str, str]]) -> dict[str, list[Group]]:
+def _groups_by_knob(given: Sequence[Mapping[str, str] | None]) -> dict[str, list[Group]]:
     """Return, for each setting, the groups of models that differ in it alone. Seeds may differ, too."""
+    known = [each or {} for each in given]
     found: dict[str, list[Group]] = {}
     for knob in sorted({key for each in known for key in each}):
         alike: dict[tuple[tuple[str, str], ...], list[int]] = {}

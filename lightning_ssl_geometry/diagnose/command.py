@@ -20,6 +20,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from torch import nn
 
+from lightning_ssl_geometry.checks import integer, seed
 from lightning_ssl_geometry.cli_errors.keys import of_parser
 from lightning_ssl_geometry.cli_messages import debugging, end, ending_in_one_line
 from lightning_ssl_geometry.data import ImageDataModule
@@ -66,8 +67,8 @@ def run(args: Sequence[str]) -> None:
     if Path(options.what or "").suffix in _YAML:
         given.remove(options.what)
         options = parser.parse_args(["--config", options.what, *given])
-    L.seed_everything(options.seed_everything, verbose=False)
     with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=_as_options):
+        _seed(options)
         _refuse_trust_in_a_file(options, given)
         _refuse_contradictions(options)
         built = parser.instantiate_classes(options)
@@ -87,13 +88,20 @@ def run_choose(args: Sequence[str]) -> None:
         if option.name not in ("compare", "name"):
             _add(parser, option)
     options = parser.parse_args(list(args))
-    L.seed_everything(options.seed_everything, verbose=False)
     with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=_as_options):
+        _seed(options)
+        if options.labels is not None:
+            integer(1, labels=options.labels)
         _refuse_trust_in_a_file(options, args)
         _refuse_contradictions_of_images(options)
         built = parser.instantiate_classes(options)
         built["compare"], built["pretrained"] = options.models, True
         _choose(built, parser.dump(options, skip_none=True))
+
+
+def _seed(options: Namespace) -> None:
+    seed(seed_everything=options.seed_everything)
+    L.seed_everything(options.seed_everything, verbose=False)
 
 
 def _choose(options: Namespace, config: str) -> None:
@@ -156,9 +164,8 @@ def _as_options(said: str) -> str:
     'Try `--pretrained false`, or `--checkpoint FILE`.'
     """
     spelt = re.sub(r"`(\w+)=(\w+)`", r"`--\1 \2`", said)
-    spelt = re.sub(
-        r"`(by|labels|output|name)`( None)?", lambda found: ("no " if found[2] else "") + f"--{found[1]}", spelt
-    )
+    names = "by|labels|output|name|seed_everything|batch_size|image_size"
+    spelt = re.sub(rf"`({names})`( None)?", lambda found: ("no " if found[2] else "") + f"--{found[1]}", spelt)
     return re.sub(r"(?<=\w )(True|False)`", lambda found: found[0].lower(), spelt)
 
 
@@ -209,7 +216,9 @@ def _refuse_trust_in_a_file(options: Namespace, given: Sequence[str]) -> None:
 def _refuse_contradictions_of_images(options: Namespace) -> None:
     if options.images is not None and options.data is not None:
         raise ValueError("Expected one of --images and --data, but got both.")
-    if options.images is None and (lonely := [name for name in ("image_size", "batch_size") if options[name]]):
+    if options.images is None and (
+        lonely := [name for name in ("image_size", "batch_size") if options[name] is not None]
+    ):
         raise ValueError(f"Expected --{lonely[0]} beside --images, but there are none.")
 
 
@@ -275,12 +284,14 @@ def _data(loaded: Loaded, trained_on: ImageDataModule | None, options: Namespace
             f"Expected --data instead of --images: this network was trained on samples of shape {shape}, which are no "
             "images."
         )
-    size = options.image_size or loaded.image_size or (trained_on.image_shape[1] if trained_on else None)
+    size = loaded.image_size or (trained_on.image_shape[1] if trained_on else None)
+    size = size if options.image_size is None else options.image_size
     if size is None:
         raise ValueError("Expected --image_size beside --images: this network does not say which it wants.")
     channels = trained_on.image_shape[0] if trained_on else None
     cache = Path(options.output) / ".decoded"
-    images = folder_of_images(options.images, size, options.batch_size or BATCH_SIZE, cache=cache, channels=channels)
+    batch_size = BATCH_SIZE if options.batch_size is None else options.batch_size
+    images = folder_of_images(options.images, size, batch_size, cache=cache, channels=channels)
     own = trained_on.views if trained_on and not options.compare else None  # models are compared on the same views
     images.views = options.views or own or SimCLRViews()
     return images

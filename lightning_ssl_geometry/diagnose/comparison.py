@@ -88,7 +88,8 @@ def same_samples(diagnoses: Mapping[str, str | Path], layer: str = "h") -> dict[
         ValueError: If the data or the samples of the diagnoses differ, or one of them lacks `layer`.
     """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
-    seen = {name: _seen(Path(folder)) for name, folder in diagnoses.items()}
+    known = all("checksum" in _record(Path(folder)) for folder in diagnoses.values())  # earlier versions wrote few
+    seen = {name: _seen(Path(folder), known=known) for name, folder in diagnoses.items()}
     first, (index, _) = next(iter(found.items()))
     refuse_different_data(seen, _SEEDED)
     for name, (other, _) in found.items():
@@ -98,7 +99,16 @@ def same_samples(diagnoses: Mapping[str, str | Path], layer: str = "h") -> dict[
                 f"Expected diagnoses of the same samples, but of {len(index)} of {first!r} and {len(other)} of "
                 f"{name!r} only {shared} are. Diagnose them on the same images."
             )
+    _refuse_different_labels(diagnoses)
     return {name: outputs for name, (_, outputs) in found.items()}
+
+
+def _refuse_different_labels(diagnoses: Mapping[str, str | Path]) -> None:
+    labels = {name: each for name, folder in diagnoses.items() if (each := labels_of(Path(folder))) is not None}
+    for name, label in labels.items():
+        first = next(iter(labels))
+        if not np.array_equal(label, labels[first]):
+            raise ValueError(f"Expected diagnoses with the same labels, but those of {first!r} and {name!r} differ.")
 
 
 def labels_of(folder: Path) -> NDArray[np.int64] | None:
@@ -166,8 +176,8 @@ def refuse_too_few(models: Mapping[str, Any]) -> None:
         raise ValueError(f"Expected at least 2 models to compare, but got {len(models)}.")
 
 
-def _seen(folder: Path) -> str:
-    checksum = _record(folder).get("checksum")
+def _seen(folder: Path, *, known: bool) -> str:
+    checksum = _record(folder).get("checksum") if known else None
     return ", ".join(filter(None, [data_of(folder), f"checksum {checksum}" if checksum else ""]))
 
 

@@ -13,7 +13,7 @@ import lightning as L
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.loggers import CSVLogger
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from lightning_ssl_geometry.callbacks import LayerGeometry, LinearEvaluation, RunReport
@@ -23,10 +23,19 @@ from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
 from lightning_ssl_geometry.diagnose.given import DiagnosisData, datamodule_of, folder_of_images, place_and_views
 from lightning_ssl_geometry.diagnose.observed import diagnosis_monitor
-from lightning_ssl_geometry.diagnose.samples import Normalization, Reading, Samples, in_words
+from lightning_ssl_geometry.diagnose.samples import (
+    Normalization,
+    Reading,
+    Samples,
+    checksum,
+    in_words,
+    of_all_processes,
+)
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.observe.batch_keys import stage_keys
 from lightning_ssl_geometry.report import Run, read_run
+
+_KEEPS_WEIGHTS = ("32", "32-true", "16-mixed", "bf16-mixed", "16", "bf16")  # precisions of the Trainer
 
 
 def diagnose(
@@ -115,8 +124,8 @@ def diagnose(
     )
     given = datamodule_of(data, reading)
     module = _observable(model, given)
-    if precision in ("16-true", "bf16-true"):
-        module = copy.deepcopy(module)  # the Trainer rounds the weights
+    if str(precision) not in _KEEPS_WEIGHTS:
+        module = copy.deepcopy(module)  # the Trainer converts the weights
     given.prepare_data()
     given.setup("test")
     with _normalized(given, normalization):
@@ -209,12 +218,37 @@ class _Seen(RunCallback):
     def __init__(self, report: RunReport) -> None:
         super().__init__()
         self.report = report
+        self._sum: Tensor | None = None
+
+    def on_test_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        data = getattr(trainer, "datamodule", None)
+        if isinstance(data, Samples) or not isinstance(batch, Mapping) or not {"image", "index"} <= batch.keys():
+            return
+        image = batch["image"]
+        if image.dtype in (torch.float16, torch.bfloat16):  # which have rounded the images
+            return
+        if isinstance(data, ImageDataModule) and image.ndim == 4:  # as they were before normalisation, up to rounding
+            mean, std = (moment.to(image)[:, None, None] for moment in (data.mean, data.std))
+            image = (255 * (image * std + mean)).round().to(torch.int16)
+        self._sum = checksum(batch["index"], [image]) + (0 if self._sum is None else self._sum)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_test_end(trainer, pl_module)
         if isinstance(data := getattr(trainer, "datamodule", None), Samples):
-            samples, checksum = data.seen()
-            self.report.about = {"samples": samples} | self.report.about | {"checksum": checksum}
+            samples, seen = data.seen()
+            self.report.about = {"samples": samples} | self.report.about | {"checksum": seen}
+        elif trainer.world_size > 1 or self._sum is not None:
+            own = torch.zeros((), dtype=torch.int64) if self._sum is None else self._sum
+            found = of_all_processes(own, trainer.strategy.root_device)
+            self.report.about = self.report.about | {"checksum": found}
 
 
 @contextmanager

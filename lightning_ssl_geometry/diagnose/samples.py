@@ -1,6 +1,6 @@
 """Samples: turns the batches of any loader into batches of this package."""
 
-__all__ = ["Normalization", "Reading", "Samples", "in_words"]
+__all__ = ["Normalization", "Reading", "Samples", "checksum", "in_words", "of_all_processes"]
 
 import hashlib
 import json
@@ -132,8 +132,7 @@ class Samples(LightningDataModule):
         """
         assert self.trainer is not None
         device = self.trainer.strategy.root_device
-        checksum = int(distributed.all_reduce_sum(self._sum.to(device)))  # int64 wraps around
-        return distributed.total(self._seen, device), checksum.to_bytes(8, signed=True).hex()
+        return distributed.total(self._seen, device), of_all_processes(self._sum, device)
 
     def test_dataloader(self) -> Any:
         self.reader.restart("test")
@@ -159,8 +158,7 @@ class Samples(LightningDataModule):
         parts = _parts(batch)
         given = self.reader.views(parts, "test") if self.has_views else [self.reader.image(parts, "test")]
         self._seen += len(index)
-        rows = zip(index.tolist(), *map(_bytes, given), strict=True)
-        self._sum = self._sum + torch.tensor([_digest(*row) for row in rows]).sum()
+        self._sum = self._sum + checksum(index, given)
 
     def _made(self, image: Tensor, index: Tensor) -> dict[str, Any]:
         assert self.views is not None
@@ -218,6 +216,21 @@ class _Stream:
     def __iter__(self) -> Iterator[Any]:
         begun, self._begun = self._begun, None  # at the first batch: Lightning also calls `iter` to check the type
         yield from self._loader if begun is None else begun
+
+
+def of_all_processes(checksum: Tensor, device: torch.device) -> str:
+    """Return the sum of the processes' checksums as 16 hexadecimal digits."""
+    found = int(distributed.all_reduce_sum(checksum.to(device)))  # int64 wraps around
+    return found.to_bytes(8, signed=True).hex()
+
+
+def checksum(index: Tensor, images: Sequence[Tensor]) -> Tensor:
+    """Return an int64 scalar of N samples whose sum over batches does not depend on their order. It may wrap around.
+
+    `index` (N,) numbers the samples, and each of `images` is (N, ...).
+    """
+    rows = zip(index.tolist(), *map(_bytes, images), strict=True)
+    return torch.tensor([_digest(*row) for row in rows], dtype=torch.int64).sum()
 
 
 def in_words(normalization: Normalization) -> str:

@@ -119,7 +119,8 @@ def _name(axes: "Axes", rows: Sequence[str], columns: Sequence[str], every: int)
 def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
     from matplotlib.patches import Rectangle
 
-    share = ((values - limits[0]) / (limits[1] - limits[0])).clip(0, 1)
+    width = limits[1] - limits[0]
+    share = ((values - limits[0]) / width).clip(0, 1) if width > 0 else np.ones_like(values)
     for row, column in np.argwhere(np.isfinite(values)):
         alpha = round(float(0.04 + 0.51 * share[row, column]), 2)  # light enough for text on the cell
         axes.add_patch(Rectangle((column, row), 1, 1, facecolor=COLORS["violet"], alpha=alpha, linewidth=0))

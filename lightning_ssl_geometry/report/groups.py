@@ -73,15 +73,17 @@ def read_groups(groups: Mapping[str, Sequence[str | Path]]) -> list[Group]:
 def average(group: Group, find: Callable[[Run], Series | Readouts | None], by_epochs: bool = True) -> Average | None:
     """Average the logs that `find` returns for the runs of a group. Return None if no run has a log.
 
-    Only times that all runs share are used. Times are in optimizer steps. If the runs' epochs differ in length and
-    `by_epochs` is true, times are in epochs. A run is left out if its arrays do not have the length of the first run's
-    arrays.
+    Only times that all runs share are used, unless each run has one value. Times are in optimizer steps. If the runs'
+    epochs differ in length and `by_epochs` is true, times are in epochs. A run is left out if its arrays do not have
+    the length of the first run's arrays.
     """
     found = [(run, item) for run in group.runs if (item := find(run)) is not None]
     found = [(run, item) for run, item in found if _values(item).shape[1:] == _values(found[0][1]).shape[1:]]
     if not found:
         return None
     moments = _shared_times(found, by_epochs)
+    if all(len(each) == 1 for each in moments):  # measured once in each run, such as a test at its end
+        moments = [moments[0]] * len(moments)
     shared = reduce(np.intersect1d, moments)
     held = [np.isin(each, shared) for each in moments]
     stacked = np.stack([_values(item)[kept] for (_, item), kept in zip(found, held, strict=True)])  # (runs, R, ...)

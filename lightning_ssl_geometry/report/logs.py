@@ -45,7 +45,8 @@ class Series(_OverTime):
         epoch: (R,), counted from 0. NaN if unknown.
         step: (R,), index of the optimizer step, counted from 0.
         value: (R,), may contain NaN and infinities.
-        done: (R,), number of optimizer steps done: `step + 1`, or 0 for a value before training.
+        done: (R,), number of optimizer steps done: `step + 1`, or 0 for a value before training. If several optimizers
+            take a step in each batch, as many times this number.
     """
 
     value: Floats

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from matplotlib.figure import Figure
 
+_PAGES_HAVE = b"""http-equiv="Content-Security-Policy" content="default-src 'none'"""  # near their beginning
 _COLUMNS, _MUCH_LONGER = 3, 400  # figures in a row, letters
 _CODE = re.compile(r"`([^`]+)`")
 
@@ -241,6 +242,8 @@ def _template() -> "Template":
 def _write(path: Path, page: str, drawings: Drawings) -> Path:
     if path.is_dir():
         raise ValueError(f"Expected `output` to be a file, but {path} is a folder.")
+    if path.is_file() and (head := path.read_bytes()[:2_000]) and _PAGES_HAVE not in head:
+        raise FileExistsError(f"Expected `output` to be a new file, or an earlier page, but {path} is another file.")
     with replacing(path) as file:
         file.write(page.encode("utf-8", errors="replace"))
     drawings.warn(str(path))

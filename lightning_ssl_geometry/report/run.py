@@ -184,7 +184,8 @@ def read_run(run: str | os.PathLike[str]) -> Run:
     ours = str(info.get("command")).startswith("ssl-geometry")  # only the command writes its config
     config, configured = reads.of("config.yaml", read_config, (None, {}), missing=_NO_CONFIG if ours else "")
     delayed = {name for name, each in logs.declared.items() if each.quantity.delayed}
-    scalars = {name: _without_first_nan(series) if name in delayed else series for name, series in logs.scalars.items()}
+    whole = {name: _without_first_nan(series) if name in delayed else series for name, series in logs.scalars.items()}
+    scalars = _in_optimizer_steps(whole, arrays)
     notes += _odd_values(scalars, logs.declared)
     within = [entry for entry in history.resumed if entry.within_epoch]
     notes += [f"Resumed within epoch {entry.epoch:,.0f}: results of its training batches are from those after step "
@@ -255,6 +256,15 @@ def _odd_values(scalars: Mapping[str, Series], declared: Mapping[str, Declared])
         if count := int((np.abs(series.value[series.finite]) > MOST_DRAWN).sum()):
             huge.append(f"{series.name} has values beyond ±{MOST_DRAWN:.0e}, {count:,} in all; figures leave them out.")
     return meanings + lost + huge
+
+
+def _in_optimizer_steps(scalars: Mapping[str, Series], arrays: Mapping[str, Readouts]) -> Mapping[str, Series]:
+    # With several optimizers, Lightning counts batches for scalars, and for geometry/ the steps of all optimizers.
+    batches, steps = _steps_per_epoch(scalars), _steps_per_epoch(arrays)
+    count = steps / batches if batches and steps else 1.0
+    if count < 2 or not count.is_integer():
+        return scalars
+    return {name: replace(series, done=count * series.done) for name, series in scalars.items()}
 
 
 def _steps_per_epoch(*logs: Mapping[str, Series] | Mapping[str, Readouts]) -> float | None:

@@ -17,7 +17,7 @@ from lightning_ssl_geometry.report.members import Member, is_scalar, members, pr
 from lightning_ssl_geometry.report.numbers import percent, with_error
 from lightning_ssl_geometry.report.panel import shown
 from lightning_ssl_geometry.report.seen import cap_of
-from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
+from lightning_ssl_geometry.report.tracks import last_values, shared_stage
 from lightning_ssl_geometry.report.verdicts import shared_findings
 
 if TYPE_CHECKING:
@@ -125,12 +125,13 @@ def _scalars(view: View) -> Iterator[tuple[str, list[str]]]:
 
 
 def _cell(view: View, group: Group, member: Member, stage: str) -> str:
-    mean = mean_of(member, group, stage, view=view)
-    if mean is None or not len(mean.step):
+    values = list(last_values(member, group, stage, view=view).values())
+    if not values:
         return _NONE
     names = [(run, member.names.get(view.place(run), {}).get(stage, "")) for run in group.runs]
     limited = any(cap.by_rows for run, name in names if name and (cap := cap_of(run, name)))
-    return _shown(float(mean.mean[-1]), float(mean.spread[-1]), member) + ("*" if limited else "")
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+    return _shown(float(np.mean(values)), spread, member) + ("*" if limited else "")
 
 
 def _shown(mean: float, std: float, member: Member) -> str:

@@ -10,18 +10,17 @@ import numpy as np
 
 from lightning_ssl_geometry.quantity import Knob
 from lightning_ssl_geometry.report.evaluation import accuracies_by_features, feature_name, guess
-from lightning_ssl_geometry.report.facts import lengths
+from lightning_ssl_geometry.report.facts import different_data, lengths
 from lightning_ssl_geometry.report.figures import View
 from lightning_ssl_geometry.report.groups import Group
 from lightning_ssl_geometry.report.headline import null_value
-from lightning_ssl_geometry.report.logs import Floats, Series
 from lightning_ssl_geometry.report.members import Member, is_scalar, members, size_behind
 from lightning_ssl_geometry.report.numbers import percent, signed, with_error
 from lightning_ssl_geometry.report.panel import shown
 from lightning_ssl_geometry.report.run import Run
 from lightning_ssl_geometry.report.seen import Cap, cap_of
 from lightning_ssl_geometry.report.table import Table
-from lightning_ssl_geometry.report.tracks import mean_of, shared_stage
+from lightning_ssl_geometry.report.tracks import last_values, shared_stage
 
 _NONE = "\N{EN DASH}"
 _LENGTHS = "The groups were trained for different lengths of time."
@@ -196,7 +195,7 @@ class _Difference:
 
 def _difference(column: _Column, group: Group, first: Group) -> _Difference | None:
     ours, theirs = (column.values.get(each.name, {}) for each in (group, first))
-    if min(len(ours), len(theirs)) < 2:
+    if min(len(ours), len(theirs)) < 2 or not np.isfinite([*ours.values(), *theirs.values()]).all():
         return None
     pairs = _pairs(ours, theirs)
     if pairs is not None:
@@ -249,16 +248,8 @@ def _column(view: View, member: Member) -> _Column | None:
     stage = shared_stage([member], view)
     if stage is None:
         return None
-    values: dict[str, dict[Run, float]] = {}
-    for group in view.groups:
-        mean = mean_of(member, group, stage, view=view)
-        if mean is None or not len(mean.done):
-            continue
-        for run in group.runs:
-            log = view.logged(run, member, stage)
-            if isinstance(log, Series) and log.drawable:
-                last = _at(log, float(mean.done[-1]))
-                values.setdefault(group.name, {})[run] = last
+    found_in = {group.name: last_values(member, group, stage, view=view) for group in view.groups}
+    values = {name: each for name, each in found_in.items() if each}
     scale, show = shown(member.quantity)
     title = member.title + (f", {stage}" if stage and not view.once else "")
     found = {group.name: cap_of(run, name) for group in view.groups for run in group.runs
@@ -267,8 +258,8 @@ def _column(view: View, member: Member) -> _Column | None:
     caps = caps if len(caps) == len(view.groups) else {}
     known = (null_value(run, member, name) for run in view.runs
              if (name := member.names.get(view.place(run), {}).get(stage)))  # fmt: skip
-    null = _mean([each[1] for each in known if each is not None])
-    comparable = not differing_settings(view, member, stage)
+    null = _null([each[1] for each in known if each is not None])
+    comparable = not differing_settings(view, member, stage) and not different_data(view.grouped)
     return _Column(
         title, member.quantity.better, scale, show=show, values=values, caps=caps, null=null, comparable=comparable
     )
@@ -287,14 +278,13 @@ def differing_settings(view: View, member: Member, stage: str) -> set[str]:
     return (differ - set(member.quantity.comparable)) | ({member.quantity.comparable_at} if len(sizes) > 1 else set())
 
 
+def _null(values: Sequence[float]) -> float:
+    """Return the value of data without structure that all runs share, or NaN."""
+    return values[0] if len(set(values)) == 1 else float("nan")
+
+
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else float("nan")
-
-
-def _at(log: Series, done: float) -> float:
-    places = np.flatnonzero(log.done == done)
-    values: Floats = log.value
-    return float(values[places[-1] if len(places) else -1])
 
 
 def _evaluations(view: View) -> list[_Column]:
@@ -306,6 +296,8 @@ def _evaluations(view: View) -> list[_Column]:
     for (features, heading), values in columns.items():
         what = "" if features == "trained" else f"{feature_name(features)}, "
         title = f"Linear evaluation, {what}{heading}"
-        null = _mean([known[1] for run in view.runs if (known := guess(run))])
-        found.append(_Column(title, "high", 100.0, show=percent, values=values, caps={}, null=null))
+        null = _null([known[1] for run in view.runs if (known := guess(run))])
+        comparable = not different_data(view.grouped)
+        made = _Column(title, "high", 100.0, show=percent, values=values, caps={}, null=null, comparable=comparable)
+        found.append(made)
     return found

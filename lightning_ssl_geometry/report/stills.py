@@ -60,7 +60,8 @@ def _matrix(plan: Plan, member: Member, run: Run, stage: str, values: Floats) ->
     word = member.quantity.xlabel
     counted_ = (f"{place + 1}" if word == "index" else f"{word} {place}" for place in range(count))
     names, (low, high) = declared or layers or tuple(counted_), member.quantity.bounds
-    least, most = float(np.nanmin(values)), float(np.nanmax(values))
+    finite = values[np.isfinite(values)]
+    least, most = float(finite.min()), float(finite.max())
     scale = shown(member.quantity)[0]
     floor = least if low is None else min(0.0, least) if low < 0 else low
     limits = (scale * floor, scale * (most if high is None else high))

@@ -1,6 +1,6 @@
 """The lines of a figure. Colours show quantities and dashes show stages, or colours show groups of runs."""
 
-__all__ = ["COLORS", "Track", "counted", "dash_names", "labels", "mean_of", "shared_stage", "tracks"]
+__all__ = ["COLORS", "Track", "counted", "dash_names", "labels", "last_values", "mean_of", "shared_stage", "tracks"]
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,6 +98,12 @@ def mean_of(
         return (replace(log, values=transform(log.values)) if transform else log).finite_rows
 
     return average(group, find, view.by_epochs)
+
+
+def last_values(member: Member, group: Group, stage: str, view: View) -> dict[Run, float]:
+    """Return the last value of a scalar in each run of a group that has it."""
+    logs = {run: view.logged(run, member, stage) for run in group.runs}
+    return {run: float(log.value[-1]) for run, log in logs.items() if isinstance(log, Series) and log.drawable}
 
 
 def shared_stage(members: Sequence[Member], view: View) -> str | None:
