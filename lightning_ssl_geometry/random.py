@@ -9,6 +9,7 @@ __all__ = ["counter_hash", "counter_uniform", "generalized_normal", "reject", "u
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -43,8 +44,8 @@ def counter_hash(*counters: Tensor | int) -> Tensor:
                 raise ValueError(f"Expected counters of dtype torch.int64, but got {counter.dtype}.")
             # a state of one number is added to a GPU's counters from the CPU: to copy it there would wait
             state = _mix((state.to(counter.device) if state.ndim else state) + _GAMMA + counter)
-        elif isinstance(counter, int):
-            state = _mix(state + _GAMMA + _signed(counter))
+        elif isinstance(counter, Integral):
+            state = _mix(state + _GAMMA + _signed(int(counter)))
         else:
             raise ValueError(f"Expected counters that are integers, but got {counter!r}.")
     return state

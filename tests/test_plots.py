@@ -240,6 +240,7 @@ def test_a_matrix_has_names_and_numbers_where_there_is_room_and_values_faint_eno
     assert [cell.get_alpha() for cell in axes.patches] == [0.55, 0.17, 0.55]
     assert tips(figure) == ["a and a: 1", "a and b: 0.25", "b and b: 1.5"]
     assert "CKA, from 0 to 1" in texts(figure.axes[1])
+    assert matrix(["a", "b"], np.ones((2, 2)), meaning="CKA", limits=(1.0, 1.0)).axes[0].patches
     large = matrix([f"model {place}" for place in range(40)], np.eye(40), meaning="CKA").axes[0]
     assert len(large.patches) == 1600
     assert {"model 0", "1.00", "model 1"} & set(texts(large)) == {"model 0"}

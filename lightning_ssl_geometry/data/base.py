@@ -14,7 +14,7 @@ __all__ = [
 import math
 from abc import abstractmethod
 from functools import partial
-from typing import Any, NamedTuple, TypedDict, get_args
+from typing import Any, NamedTuple, TypedDict, cast, get_args
 
 import torch
 from lightning.fabric.utilities import move_data_to_device
@@ -224,6 +224,7 @@ class ImageDataModule(ResumableDataModule):
         """Resize the images, make the views and normalise them."""
         split, augmented, image = batch["split"], batch["augmented"], _values(batch["image"])
         made: Batch = {"index": batch["index"]}
+        entries: Batch = {}
         if "label" in batch:
             made["label"] = batch["label"]
         if "box" in batch:
@@ -237,15 +238,18 @@ class ImageDataModule(ResumableDataModule):
         if augmented:
             epoch = batch["epoch"] if split == "train" else 0
             host_index = batch.get("host_index", batch["index"])
+            learn(self.views, *self._seen)  # here, as another DataModule may have the same views
             made["views"] = self.views(image, host_index, epoch, mean, std)
             entries = batch_entries(self.views, host_index, epoch, *image.shape[-2:])
-            made |= move_data_to_device(entries, image.device)
+            entries = move_data_to_device(entries, image.device)
         if not augmented or split != "train":
             column = (-1, *[1] * (image.ndim - 2))
             plain = image / 255 if image.dtype == torch.uint8 else image
             made["image"] = (plain - mean.view(column)) / std.view(column)
         # Lightning's own conversion to the precision of the run came earlier, when the samples were still integers.
-        return made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
+        # Entries of the views, such as their angles, stay exact.
+        found = made if self.trainer is None else self.trainer.precision_plugin.convert_input(made)
+        return cast(Batch, found | entries)
 
     def _split(self, rows: Tensor, hold_out: bool) -> tuple[Tensor, Tensor]:
         n = len(rows)
@@ -266,8 +270,6 @@ class ImageDataModule(ResumableDataModule):
         self.setup()
         if not len(self._positions[split]):
             raise ValueError(f"Expected images in the split {split!r}, but it has none.")
-        if augmented:
-            learn(self.views, *self._seen)
         slices = _Slices(self._images[split], self._positions[split], self.channels, split=split, augmented=augmented)
         return self._batches(slices, len(self._positions[split]), shuffle=shuffle, drop_last=drop_last)
 
@@ -312,6 +314,8 @@ def _all_rows(images: Images) -> Tensor:
 
 
 def _recolour(image: Tensor, channels: int | None) -> Tensor:
+    if channels is not None and image.ndim == 4 and image.shape[1] not in (1, 3):
+        raise ValueError(f"Expected `channels` None for images of {image.shape[1]} channels, but got {channels}.")
     if channels != 1 or image.shape[1] == 1:
         return image
     grey = (image * torch.tensor(_GREY)[:, None, None]).sum(1, keepdim=True)

@@ -3,12 +3,13 @@
 __all__ = ["ClusterDataModule", "cluster_centers"]
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, finite, inside
+from lightning_ssl_geometry.checks import finite, inside, integer
 from lightning_ssl_geometry.data.loader import BatchLoader
 from lightning_ssl_geometry.data.resumable import Split, SyntheticDataModule
 from lightning_ssl_geometry.random import counter_hash, counter_uniform
@@ -81,7 +82,7 @@ class ClusterDataModule(SyntheticDataModule):
     ) -> None:
         super().__init__(1 if batch_size is None else batch_size, seed)
         inside("[0, inf)", spread=spread, noise=noise)
-        at_least(1, passes=passes)
+        integer(1, passes=passes)
         if not 1 <= manifold_dim <= dim - (noise > 0):
             room = "below" if noise else "at most"
             raise ValueError(f"Expected `manifold_dim` from 1, {room} `dim` = {dim}, but got {manifold_dim}.")
@@ -162,7 +163,7 @@ def cluster_centers(
         raise ValueError(f"Expected `centers` to be one of {get_args(Arrangement)} or a list, but got {centers!r}.")
     inside("(0, inf)", spacing=spacing)
     count = (4 if centers == "collinear" else dim) if clusters is None else clusters
-    at_least(2, clusters=count)
+    integer(2, clusters=count)
     if centers == "orthogonal" and count > dim:
         raise ValueError(
             f"Expected `clusters` of at most `manifold_dim` = {dim}, as they are orthogonal, but got {count}."
@@ -189,8 +190,10 @@ def _given(centers: Sequence[Sequence[float]], clusters: int | None, dim: int) -
 
 
 def _sizes(points_per_cluster: int | Sequence[int], clusters: int) -> Tensor:
-    sizes = [points_per_cluster] * clusters if isinstance(points_per_cluster, int) else list(points_per_cluster)
+    one = isinstance(points_per_cluster, Real)
+    sizes: list[Any] = [points_per_cluster] * clusters if one else list(points_per_cluster)  # type: ignore[arg-type]
     if len(sizes) != clusters:
         raise ValueError(f"Expected `points_per_cluster` for {clusters} clusters, but got {len(sizes)} numbers.")
-    at_least(1, points_per_cluster=min(sizes))
-    return torch.tensor(sizes)
+    for size in sizes:
+        integer(1, points_per_cluster=size)
+    return torch.tensor([int(size) for size in sizes])

@@ -127,7 +127,8 @@ class DatasetDataModule(PartsDataModule):
         if isinstance(feature, Mapping):
             key = self._keys["label_key"] or next((key for key in ("label", "labels") if key in feature), None)
             return getattr(feature.get(key), "names", None)
-        return getattr(train, "classes", None)
+        names = getattr(train, "classes", None)
+        return names if isinstance(names, list | tuple) else None  # it may be their number
 
     def _tensors(self) -> dict[str, Tensor]:
         decoder = self._decoder()

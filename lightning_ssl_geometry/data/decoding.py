@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl_geometry.checks import dense
 from lightning_ssl_geometry.data.base import Images
+from lightning_ssl_geometry.data.image_cache import is_deep
 from lightning_ssl_geometry.data.samples import NUMBERED, TOO_LARGE, Kind, as_samples, read_array
 
 Key = str | int
@@ -103,7 +104,7 @@ class Decoder(NamedTuple):
         return self._resized(array) if kind == "image" else array
 
     def _pixels(self, image: Any, name: str) -> Tensor:
-        if image.mode[0] in "IF":
+        if is_deep(image):
             raise ValueError(
                 f"Expected `{name}` with 8 bits per channel, but its mode is {image.mode!r}. Use a transform that "
                 "makes a tensor in [0, 1]."

@@ -3,6 +3,8 @@
 __all__ = ["ImageFolderDataModule", "common_size"]
 
 import copy
+import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -10,7 +12,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import at_least, inside, integer, pathlike
+from lightning_ssl_geometry.checks import inside, integer, pathlike
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, ViewSettings, random_split
 from lightning_ssl_geometry.data.image_cache import (
     Listing,
@@ -22,6 +24,7 @@ from lightning_ssl_geometry.data.image_cache import (
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.settings import passed_on
 
+_PARTS = ("train", "test", "val")
 _ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
@@ -30,8 +33,8 @@ class ImageFolderDataModule(ImageDataModule):
 
     Images without labels have no class folders, as in `root/*`. The short side of each image is resized to
     `image_size`, and the centre is cropped. The decoded images are saved in the file `.ssl_geometry-<image_size>.npy`,
-    which is memory-mapped during a run. This file is written again if the images change. A decoding that is ended goes
-    on after its last whole block of 32 MiB.
+    which is memory-mapped during a run. This file is written again if names, sizes or times of the files change. A
+    decoding that is ended goes on after its last whole block of 32 MiB.
 
     Args:
         root: The folder. The training set is in its folder `train`, or in `root` itself. The test set is in `test` or
@@ -73,7 +76,7 @@ class ImageFolderDataModule(ImageDataModule):
         **settings: Unpack[ViewSettings],
     ) -> None:
         super().__init__(batch_size, image_size=None, **settings)
-        at_least(1, image_size=image_size)
+        integer(1, image_size=image_size)
         integer(0, workers=workers)
         pathlike(root=root, cache=root if cache is None else cache)
         self._may_be_whole = test_fraction is None
@@ -169,6 +172,12 @@ def _list(root: Path) -> Listing:
     if (root / "train").is_dir():
         train = root / "train"
         test = next((part for part in (root / "test", root / "val") if part.is_dir()), None)
+        beside = [part for part in _folders(root) if part.name not in _PARTS and _has_images(part)]
+        if beside:
+            raise ValueError(
+                f"Expected no folders of images beside {train} but test or val, but got {beside[0].name!r}. If 'train' "
+                "is a class, name it otherwise."
+            )
     classes, test_classes = _classes(train), None if test is None else _classes(test)
     if not classes and test_classes:
         raise ValueError(f"Expected {train} and {test} of `root` to be alike, but only the second has folders.")
@@ -202,14 +211,32 @@ def _classes(folder: Path) -> list[str]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    files = sorted(f for f in folder.rglob("*") if f.is_file() and not _is_hidden(f.relative_to(folder)))
+    files = sorted(_walked(folder))
+    if lost := [file for file in files if not file.exists()]:
+        raise ValueError(f"Expected `root` to have whole images only, but {lost[0]} links to a missing file.")
     if not files:
         raise ValueError(f"Expected `root` to have images, in every class if it has classes, but {folder} has none.")
     return files
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _folders(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _has_images(folder: Path) -> bool:
+    return any(file.suffix.lower() in _ENDINGS for file in _walked(folder))
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder, also behind links to folders, but for hidden ones."""
+    seen = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if (real := os.path.realpath(place)) in seen:  # a link to a folder above
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (Path(place, name) for name in files if not name.startswith("."))
 
 
 def _decode_one(file: Path, size: int) -> Tensor:

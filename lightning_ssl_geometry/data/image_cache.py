@@ -125,13 +125,29 @@ def opened_image(file: Path) -> Any:
     return Image.open(file, formats=_FORMATS)
 
 
+def is_deep(image: Any) -> bool:
+    """Whether an image of Pillow has more than 8 bits per channel. In colour, only a file that is not yet read says so.
+
+    Pillow reads a colour of 16 bits without a word as one of 8 bits.
+    """
+    if image.mode[0] in "IF":
+        return True
+    for decoder, _, _, given in getattr(image, "tile", ()):
+        settings = given if isinstance(given, tuple) else (given,)
+        if any(isinstance(each, str) and ";16" in each for each in settings):
+            return True
+        if decoder.startswith("ppm") and any(isinstance(each, int) and each > 255 for each in settings):
+            return True
+    return False
+
+
 def read_rgb(file: Path) -> Tensor:
     """Read an image as uint8 (3, H, W). Raise a ValueError if it has more than 8 bits per channel."""
     import numpy as np
 
     with opened_image(file) as opened:
-        if opened.mode[0] in "IF":
-            raise ValueError(f"its mode is {opened.mode!r}, not 8 bits per channel")
+        if is_deep(opened):
+            raise ValueError(f"it has more than 8 bits per channel (Pillow's mode is {opened.mode!r})")
         return torch.from_numpy(np.array(opened.convert("RGB"))).permute(2, 0, 1)
 
 

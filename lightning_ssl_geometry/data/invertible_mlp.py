@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
-from lightning_ssl_geometry.checks import at_least, inside
+from lightning_ssl_geometry.checks import inside, integer
 
 _CHUNK = 2048  # matrices whose condition numbers are computed at once
 
@@ -61,7 +61,7 @@ class InvertibleMLP(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        at_least(1, dim=dim, depth=depth, candidates=candidates, tries=tries)
+        integer(1, dim=dim, depth=depth, candidates=candidates, tries=tries)
         inside("(0, 1]", slope=slope)
         inside("[0, 1]", quantile=quantile)
         self.slope = slope

@@ -8,7 +8,7 @@ from typing import Any, Unpack, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least
+from lightning_ssl_geometry.checks import at_least, integer
 from lightning_ssl_geometry.data.invertible_mlp import InvertibleMLP
 from lightning_ssl_geometry.data.latent_process import LatentProcess, LatentSettings
 from lightning_ssl_geometry.data.resumable import Split, SyntheticDataModule
@@ -71,8 +71,8 @@ class LatentDGPDataModule(SyntheticDataModule):
         **latent: Unpack[LatentSettings],
     ) -> None:
         self.process = LatentProcess(dim=dim, content_dim=content_dim, **latent)
-        at_least(1, epoch_size=epoch_size, test_size=test_size)
-        at_least(0, val_size=val_size)
+        integer(1, epoch_size=epoch_size, test_size=test_size)
+        integer(0, val_size=val_size)
         if epoch_size < batch_size:
             raise ValueError(f"Expected `epoch_size` of at least one batch of {batch_size}, but got {epoch_size}.")
         mixing = InvertibleMLP(dim, seed=seed) if mixing is None else mixing

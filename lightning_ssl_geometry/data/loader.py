@@ -12,6 +12,8 @@ from torch.utils.data import DistributedSampler
 
 from lightning_ssl_geometry.random import counter_hash
 
+_IN_WORDS = {"samples": "training samples to number", "global_batch": "`batch_size` x processes =", "seed": "`seed` ="}
+
 
 class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sampler of another class
     """Yields this process's part of each global batch, as a tensor of positions in the data set.
@@ -121,6 +123,7 @@ class BatchLoader:
         self._epoch = 0
         self._handed = 0
         self._resumed_at: int | None = None
+        self._saved: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -149,18 +152,38 @@ class BatchLoader:
 
     def state_dict(self) -> dict[str, int]:
         """Return the current epoch and the number of its batches that the network was trained on."""
-        return {"epoch": self._epoch, "batches": self._trained() if self._resumed_at is None else self._resumed_at}
+        done = self._trained() if self._resumed_at is None else self._resumed_at
+        return {"epoch": self._epoch, "batches": done} | self._order()
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Continue the saved epoch in the next pass. If the Trainer counts this epoch as complete, begin a new one."""
+        """Continue the saved epoch in the next pass. If the Trainer counts this epoch as complete, begin a new one.
+
+        The next pass raises a ValueError if the saved epoch had other batches, so that samples would be repeated or
+        missed.
+        """
+        self._saved = state_dict
         self._epoch, self._resumed_at = state_dict["epoch"], state_dict["batches"]
         self._handed = self._resumed_at if self._resumed_at < len(self) else 0
+
+    def _order(self) -> dict[str, int]:
+        sampler = self.sampler
+        return {"samples": sampler.size, "global_batch": sampler.global_batch_size, "seed": sampler.seed}
 
     def _resume(self, saved: int) -> int:
         self._resumed_at, start = None, self._trained()
         # The Trainer's count is 0 if it regards the saved epoch as complete, also one that `max_steps` cut short.
+        if start == saved > 0:
+            self._refuse_other_batches()
         self.sampler.recount(self._epoch if start == saved else self._epoch + 1)
         return start
+
+    def _refuse_other_batches(self) -> None:
+        for name, value in self._order().items():
+            if (saved := self._saved.get(name, value)) != value:  # earlier versions saved none
+                raise ValueError(
+                    f"Expected {_IN_WORDS[name]} {saved} in the rest of the epoch of a checkpoint, but got {value}. "
+                    "After the epoch's end, it can be changed."
+                )
 
     def _handed_out(self) -> int:
         return self._handed

@@ -32,7 +32,7 @@ class ResumableDataModule(L.LightningDataModule, ABC):
         checks.integer(1, batch_size=batch_size)
         checks.seed(seed=seed)
         self.batch_size = batch_size
-        self.seed = seed
+        self.seed = int(seed)
         self._saved = saved
         self._training: BatchLoader | None = None
         self._resumed: dict[str, int] | None = None

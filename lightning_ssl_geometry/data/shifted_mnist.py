@@ -7,7 +7,7 @@ from typing import Literal, Unpack, get_args
 import torch
 from torch import nn
 
-from lightning_ssl_geometry.checks import at_least, one_of
+from lightning_ssl_geometry.checks import integer, one_of
 from lightning_ssl_geometry.data.base import ImageDataModule, Images, Source, Split, SplitSettings
 from lightning_ssl_geometry.data.digits import DigitsDataModule
 from lightning_ssl_geometry.data.mnist import MNISTDataModule
@@ -68,7 +68,7 @@ class ShiftedMNISTDataModule(ImageDataModule):
         **settings: Unpack[SplitSettings],
     ) -> None:
         one_of(get_args(Origin), source=source)
-        at_least(1, grid=grid)
+        integer(1, grid=grid)
         side = _SIDES[source]
         cell = side if cell is None else cell
         if cell < side:

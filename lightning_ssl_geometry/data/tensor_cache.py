@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -73,7 +74,7 @@ def _held(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, key: str, make: Callable[[], dict[str, Tensor]], *, remedy: str) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
         with about_writing(path, remedy):
             path.parent.mkdir(parents=True, exist_ok=True)

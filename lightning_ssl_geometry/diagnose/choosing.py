@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lightning_ssl_geometry import checks
 from lightning_ssl_geometry.checks import integer, named, switch
 from lightning_ssl_geometry.diagnose.comparison import is_diagnosis, labels_of, refuse_too_few, same_samples
-from lightning_ssl_geometry.diagnose.model_source import ModelSource
+from lightning_ssl_geometry.diagnose.model_source import newest_version
 from lightning_ssl_geometry.diagnose.scores import NOT_COMPARABLE, Score, scores
 from lightning_ssl_geometry.report.choosing import choice_panels
 from lightning_ssl_geometry.report.figures import View
@@ -333,16 +333,14 @@ def run_settings(what: str) -> dict[str, Any] | None:
     checkpoint = {"checkpoint": place.stem} if place.is_file() and place.suffix == ".ckpt" else {}
     if not place.is_dir() and not checkpoint:
         return None
-    if is_diagnosis(place.parent if checkpoint else place):
+    folders = [newest_version(place)] if not checkpoint else [place.parent]
+    if checkpoint and place.parent.name == "checkpoints":
+        folders.append(place.parent.parent)
+    found = [path for path in (folder / "config.yaml" for folder in folders) if path.is_file()]
+    if is_diagnosis(folders[0]) or not found:
         return None
     try:
-        config = ModelSource(run=what).config
-    except FileNotFoundError:  # no checkpoint
-        return None
-    if config is None or not config.is_file():
-        return None
-    try:
-        held = yaml.safe_load(config.read_text("utf-8"))
+        held = yaml.safe_load(found[0].read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):  # not of this package
         return None
     if not isinstance(held, dict):

@@ -20,7 +20,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from torch import nn
 
-from lightning_ssl_geometry.checks import integer, seed
+from lightning_ssl_geometry.checks import inside, integer
 from lightning_ssl_geometry.cli_errors.keys import of_parser
 from lightning_ssl_geometry.cli_messages import debugging, end, ending_in_one_line
 from lightning_ssl_geometry.data import ImageDataModule
@@ -100,7 +100,7 @@ def run_choose(args: Sequence[str]) -> None:
 
 
 def _seed(options: Namespace) -> None:
-    seed(seed_everything=options.seed_everything)
+    inside("[0, 4294967295]", seed_everything=options.seed_everything)
     L.seed_everything(options.seed_everything, verbose=False)
 
 

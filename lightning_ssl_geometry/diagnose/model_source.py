@@ -247,11 +247,7 @@ def _locate(path: Path) -> tuple[Path, Path]:
     if path.is_file():
         folder = next((parent for parent in path.resolve().parents if (parent / "config.yaml").is_file()), path.parent)
         return folder, path
-    folder = path
-    if not (path / "config.yaml").is_file():
-        versions = [each for each in path.glob("version_*") if (each / "config.yaml").is_file()]
-        versions = [each for each in versions if each.name.removeprefix("version_").isdecimal()]
-        folder = max(versions, key=lambda each: int(each.name.removeprefix("version_")), default=path)
+    folder = newest_version(path)
     checkpoints = (folder / "checkpoints").glob("*.ckpt")
     newest = max(checkpoints, key=lambda file: (file.stat().st_mtime, file.stem == "last"), default=None)
     if newest is None:
@@ -260,6 +256,15 @@ def _locate(path: Path) -> tuple[Path, Path]:
             "ModelCheckpoint writes them)."
         )
     return folder, newest
+
+
+def newest_version(folder: Path) -> Path:
+    """Return the newest folder version_* with a config.yaml, or `folder` if it has this file or there is none."""
+    if (folder / "config.yaml").is_file():
+        return folder
+    versions = [each for each in folder.glob("version_*") if (each / "config.yaml").is_file()]
+    versions = [each for each in versions if each.name.removeprefix("version_").isdecimal()]
+    return max(versions, key=lambda each: int(each.name.removeprefix("version_")), default=folder)
 
 
 def is_timm(name: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from lightning_ssl_geometry import checks
 from lightning_ssl_geometry.checks import floating, integer, shaped
 from lightning_ssl_geometry.random import counter_hash
 from lightning_ssl_geometry.views.validation import expect_axes
@@ -37,7 +38,8 @@ class ArrayViews(nn.Module, ABC):
     def __init__(self, num_views: int, seed: int) -> None:
         super().__init__()
         integer(1, num_views=num_views)
-        self.num_views, self.seed = num_views, seed
+        checks.seed(seed=seed)
+        self.num_views, self.seed = num_views, int(seed)
 
     def learn(self, sample: Tensor, rows: Tensor) -> None:
         """Keep what the views need of the training set. A DataModule calls this method before it makes views.

@@ -1,7 +1,8 @@
 r"""Colour operations on batches, with one factor per image and the results of torchvision's v2 operations.
 
 Images (N, C, H, W) are floating point in [0, 1], with C = 1 or 3. Results have the same shape, dtype and range. A wrong
-shape or a value out of range raises a ValueError. Hue, saturation and grayscale do not change images with one channel.
+shape or a factor out of range raises a ValueError; pixels out of range are not looked for. Hue, saturation and
+grayscale do not change images with one channel.
 Three operations change a colour x by a factor f, with the luma :math:`y = 0.2989 r + 0.587 g + 0.114 b`:
 
     brightness f x,   contrast f x + (1 - f) mean(y),   saturation f x + (1 - f) y,   each clamped to [0, 1].

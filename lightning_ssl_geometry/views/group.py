@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry import checks
 from lightning_ssl_geometry.checks import inside, integer, one_of
 from lightning_ssl_geometry.functional.groups.action import rescale, translate
 from lightning_ssl_geometry.functional.groups.orientation import number_of_orientations, orient
@@ -63,6 +64,7 @@ class GroupViews(ImageViews):
         integer(2, turns=turns, hues=hues)
         self.turns, self.hues = turns, hues
         integer(1, num_views=num_views)
+        checks.seed(seed=seed)
         inside("[0, 1]", max_shift=max_shift)
         check_range("(0, inf)", scale=scale)
         self.num_views, self.max_shift, self.scale, self.seed = num_views, max_shift, scale, seed

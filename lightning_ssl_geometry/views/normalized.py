@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import shaped
+from lightning_ssl_geometry.checks import listed, shaped
 from lightning_ssl_geometry.views.simclr import SimCLRViews
 
 
@@ -25,6 +25,8 @@ class NormalizedViews(nn.Module):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], views: nn.Module | None = None) -> None:
         super().__init__()
+        listed(mean=mean, std=std)
+        mean, std = [float(value) for value in mean], [float(value) for value in std]
         if not mean or len(mean) != len(std):
             raise ValueError(f"Expected `mean` and `std` of one length >= 1, but got {len(mean)} and {len(std)}.")
         if not all(math.isfinite(value) for value in mean):
@@ -33,6 +35,8 @@ class NormalizedViews(nn.Module):
             raise ValueError(f"Expected `std` > 0 for each channel, but got {list(std)}.")
         self.mean = tuple(mean)
         self.std = tuple(std)
+        if views is not None and not isinstance(views, nn.Module):
+            raise ValueError(f"Expected `views` to be a module, but got {views!r}.")
         self.views = SimCLRViews() if views is None else views
 
     def forward(self, image: Tensor, index: Tensor, epoch: int = 0) -> tuple[Tensor, ...]:

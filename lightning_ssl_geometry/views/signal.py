@@ -77,7 +77,7 @@ class SignalViews(ArrayViews):
         if self.scaling:
             x = x * (1 + self.scaling * sample_normal(counter_uniform(key, _SCALING, size=x.shape[1])))[..., None]
         if self.jitter:
-            noise = sample_normal(counter_uniform(key, _JITTER, size=x[0].numel()))
+            noise = sample_normal(counter_uniform(key, _JITTER, size=x.shape[1] * x.shape[2]))
             x = x + self.jitter * noise.view_as(x)
         return self._masked(x, key)
 

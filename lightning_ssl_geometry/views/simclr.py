@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_ssl_geometry import checks
 from lightning_ssl_geometry.checks import inside, integer, one_of
 from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.views.base import ImageViews, Normalization
@@ -97,6 +98,7 @@ class SimCLRViews(ImageViews):
         super().__init__()
         one_of(tuple(_PRESETS), strength=strength)
         one_of(("exact", "fast"), color=color)
+        checks.seed(seed=seed)
         integer(1, num_views=num_views, **({} if chunk_size is None else {"chunk_size": chunk_size}))
         given: dict[str, Any] = {"crop_scale": crop_scale, "flip": flip, "jitter": jitter, "grayscale": grayscale}
         given["jitter_strength"] = jitter_strength

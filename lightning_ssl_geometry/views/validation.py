@@ -2,6 +2,8 @@
 
 __all__ = ["check_image", "check_range", "expect_axes", "height_width"]
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 
@@ -49,7 +51,7 @@ def check_range(interval: str, **arguments: tuple[float, float]) -> None:
     """Check that each argument is a finite, ascending pair (minimum, maximum) in an interval such as "(0, 1]"."""
     low, high = (float(bound) for bound in interval[1:-1].split(","))
     for name, value in arguments.items():
-        if len(value) == 2:
+        if isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(each, Real) for each in value):
             least, greatest = value
             above = low <= least if interval[0] == "[" else low < least
             if above and least <= greatest and (greatest <= high if interval[-1] == "]" else greatest < high):

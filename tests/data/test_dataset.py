@@ -92,6 +92,14 @@ def test_arrays_of_each_kind(shape, kind, views):
     assert torch.equal(data.parts().train.image, x)
 
 
+def test_classes_may_be_their_number():
+    samples = TensorDataset(WHOLE, torch.tensor(LABELS))
+    samples.classes = 2
+    data = module(samples)
+    data.setup()
+    assert data.class_names == ["0", "1"]
+
+
 def test_names_of_the_classes():
     samples = FakeData(20, (3, 8, 8), 2)
     assert_names(module(samples), ["0", "1"])

@@ -1,9 +1,11 @@
 import json
 import multiprocessing
 import os
+import struct
 import subprocess
 import sys
 import tarfile
+import zlib
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -12,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lightning_ssl_geometry.data import ImageFolderDataModule, image_cache
+from lightning_ssl_geometry.data import DatasetDataModule, ImageFolderDataModule, image_cache
 from lightning_ssl_geometry.data import folder as module
 
 
@@ -49,6 +51,64 @@ def test_two_parts(tmp_path):
     assert train.label.tolist() == [0] * 6 + [1] * 6
     batch = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
     assert batch["views"][0].shape == (4, 3, 8, 8)
+
+
+def deep_png(path, pixels, color):
+    """Write a PNG of 16 bits per channel, which Pillow cannot."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    height, width = pixels.shape[:2]
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, color, 0, 0, 0))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+@pytest.mark.parametrize(("color", "channels"), [(2, 3), (4, 2), (6, 4)], ids=["RGB", "LA", "RGBA"])
+def test_colours_of_16_bits_are_refused_as_greys_are(color, channels, tmp_path):
+    """Pillow would give their upper 8 bits without a word."""
+    tree(tmp_path, ("train",))
+    deep_png(tmp_path / "train" / "dog" / "deep.png", np.full((8, 8, channels), 300), color)
+    with pytest.raises(ValueError, match=r"deep\.png.*more than 8 bits per channel"):
+        folder(tmp_path).setup()
+    with (
+        Image.open(tmp_path / "train" / "dog" / "deep.png") as image,
+        pytest.raises(ValueError, match="with 8 bits per channel"),
+    ):
+        DatasetDataModule([(image, 0), (image, 1)], batch_size=2, progress=False).setup()
+
+
+def test_a_ppm_of_16_bits_is_refused(tmp_path):
+    tree(tmp_path, ("train",))
+    pixels = np.full((8, 8, 3), 300, dtype=">u2").tobytes()
+    (tmp_path / "train" / "cat" / "deep.ppm").write_bytes(b"P6 8 8 65535\n" + pixels)
+    with pytest.raises(ValueError, match=r"deep\.ppm.*more than 8 bits per channel"):
+        folder(tmp_path).setup()
+
+
+@pytest.mark.parametrize("name", ["bus", "validation"])
+def test_folders_of_images_beside_train_are_not_left_out_silently(name, tmp_path):
+    tree(tmp_path, ("train",))
+    (tmp_path / "notes").mkdir()
+    folder(tmp_path).setup()
+    write(tmp_path / name / "0.png")
+    with pytest.raises(ValueError, match=f"no folders of images beside .*train but test or val, but got '{name}'"):
+        folder(tmp_path).setup()
+
+
+def test_links_are_followed_and_dangling_ones_named(tmp_path):
+    tree(tmp_path / "root", ("train",))
+    write(tmp_path / "elsewhere" / "deep" / "0.png", value=77)
+    (tmp_path / "root" / "train" / "cat" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "root" / "train" / "cat")  # a loop
+    data = folder(tmp_path / "root")
+    data.setup()
+    assert len(data._images["train"].label) + len(data._images["test"].label) >= 13
+    (tmp_path / "root" / "train" / "dog" / "lost.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(ValueError, match=r"lost\.png links to a missing file"):
+        folder(tmp_path / "root").setup()
 
 
 def test_val_stands_for_test_and_a_bare_tree_is_split_by_seed(tmp_path):
@@ -122,7 +182,7 @@ def test_postscript_is_refused_and_starts_no_program(tmp_path, monkeypatch):
         (lambda root: truncate(tree(root) / "test/cat/0.png"), r"whole images only, but got .*test/cat/0.png"),
         (
             lambda root: Image.new("I;16", (8, 8), 1000).save(tree(root) / "test/dog/0.png"),
-            r"dog/0.png \(its mode is 'I;16', not 8 bits",
+            r"dog/0.png \(it has more than 8 bits per channel \(.*'I;16'",
         ),
         (lambda root: write(root / "train/cat/0.png"), r"2 classes or more, but .*train has \['cat'\]"),
         (lambda root: loose(tree(root, ("",))), r"folders of images, but .* has 2 images beside the folders \['cat'"),
@@ -163,7 +223,7 @@ def test_bad_arguments(tmp_path):
         folder(tmp_path / "nowhere").setup()
     with pytest.raises(ValueError, match="`cache` to be a path, but got 5"):
         ImageFolderDataModule(str(tmp_path), image_size=8, cache=5)
-    with pytest.raises(ValueError, match="`image_size` >= 1, but got 0"):
+    with pytest.raises(ValueError, match="`image_size` to be an integer >= 1, but got 0"):
         folder(tmp_path, image_size=0)
     with pytest.raises(ValueError, match=r"`test_fraction` in \(0, 1\], but got 0"):
         folder(tmp_path, test_fraction=0)

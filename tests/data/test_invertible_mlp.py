@@ -91,7 +91,7 @@ def test_too_few_tries():
 
 @pytest.mark.parametrize("name", ["dim", "depth", "candidates", "tries"])
 def test_bad_numbers(name):
-    with pytest.raises(ValueError, match=f"Expected `{name}` >= 1, but got 0"):
+    with pytest.raises(ValueError, match=f"Expected `{name}` to be an integer >= 1, but got 0"):
         InvertibleMLP(**({"dim": 3} | {name: 0}))
 
 

@@ -62,6 +62,11 @@ def loader(trained=None):
     return BatchLoader(Positions(), GlobalBatchSampler(40, 8, shuffle=True), trained)
 
 
+def place(loader):
+    saved = loader.state_dict()
+    return saved["epoch"], saved["batches"]
+
+
 def epoch_of(loader, epoch):
     loader.sampler.set_epoch(epoch)
     return list(loader)
@@ -76,14 +81,47 @@ def test_the_loader_resumes_within_an_epoch():
     stopped, resumed = loader(), loader()
     for _, _ in zip(range(2), stopped, strict=False):
         pass
-    assert stopped.state_dict() == {"epoch": 0, "batches": 2}
+    assert place(stopped) == (0, 2)
     resumed.load_state_dict(stopped.state_dict())
     assert resumed.state_dict() == stopped.state_dict()
     assert len(resumed) == 5
     assert [batch for epoch in (0, 1, 2) for batch in epoch_of(resumed, epoch)] == whole[2:]
-    assert resumed.state_dict() == {"epoch": 2, "batches": 5}
+    assert place(resumed) == (2, 5)
     resumed.load_state_dict({"epoch": 1, "batches": 5})
     assert epoch_of(resumed, 2) == whole[10:]
+
+
+OTHERS = {
+    "batch": (GlobalBatchSampler(40, 4, shuffle=True), "`batch_size` x processes = 8 in the rest .*, but got 4"),
+    "samples": (GlobalBatchSampler(41, 8, shuffle=True), "training samples to number 40 in the rest .*, but got 41"),
+    "seed": (GlobalBatchSampler(40, 8, shuffle=True, seed=1), "`seed` = 0 in the rest of the epoch .*, but got 1"),
+}
+
+
+@pytest.mark.parametrize(("sampler", "message"), OTHERS.values(), ids=OTHERS)
+def test_the_rest_of_an_epoch_has_its_batches_and_later_epochs_may_have_others(sampler, message):
+    stopped = loader()
+    for _, _ in zip(range(2), stopped, strict=False):
+        pass
+    saved = stopped.state_dict()
+    resumed = BatchLoader(Positions(), sampler)
+    resumed.load_state_dict(saved)
+    with pytest.raises(ValueError, match=message):
+        next(iter(resumed))
+    later = BatchLoader(Positions(), sampler, lambda: 0)  # the Trainer counts the epoch as complete
+    later.load_state_dict(saved)
+    assert next(iter(later))["epoch"] == 1
+    earlier = BatchLoader(Positions(), sampler)  # of a version that did not save them
+    earlier.load_state_dict({"epoch": 0, "batches": 2})
+    assert next(iter(earlier))["epoch"] == 0
+
+
+def test_ranks_may_be_others_in_the_rest_of_an_epoch():
+    stopped, two = loader(), BatchLoader(Positions(), GlobalBatchSampler(40, 4, shuffle=True, world_size=2))
+    for _, _ in zip(range(2), stopped, strict=False):
+        pass
+    two.load_state_dict(stopped.state_dict())
+    assert len(list(two)) == 3
 
 
 def test_what_the_trainer_counts_decides():
@@ -91,7 +129,7 @@ def test_what_the_trainer_counts_decides():
     handed_out = loader(lambda: 3)  # the fourth batch was handed out, but not trained
     for _, _ in zip(range(4), handed_out, strict=False):
         pass
-    assert handed_out.state_dict() == {"epoch": 0, "batches": 3}
+    assert place(handed_out) == (0, 3)
     resumed = loader(lambda: 3)
     resumed.load_state_dict(handed_out.state_dict())
     assert epoch_of(resumed, 0) == whole[3:5]

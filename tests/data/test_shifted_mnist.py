@@ -279,7 +279,7 @@ def test_batches_come_in_the_precision_of_the_run(precision, tmp_path):
     ("arguments", "message"),
     [
         ({"source": "fashion"}, r"`source` to be one of \('mnist', 'digits'\), but got 'fashion'\."),
-        ({"grid": 0}, r"`grid` >= 1, but got 0\."),
+        ({"grid": 0}, r"`grid` to be an integer >= 1, but got 0\."),
         ({"cell": 7}, r"`cell` >= 8, the side of a digit of 'digits', but got 7\."),
         ({"source": "mnist", "cell": 8}, r"`cell` >= 28, the side of a digit of 'mnist', but got 8\."),
         ({"canvas": 23}, r"`canvas` >= 24, `grid` x `cell`, but got 23\."),

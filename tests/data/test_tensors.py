@@ -39,6 +39,28 @@ def samples(data, split):
     return {name: torch.cat([batch[name] for batch in made]) for name in made[0]}
 
 
+def test_data_sets_with_the_same_views_keep_their_own_donors():
+    views = VectorViews(corruption=1.0, keep_first=False)
+    near, far = (module(KINDS["vector"] + shift, views=views) for shift in (0, 1000))
+    batch = next(iter(near.train_dataloader()))
+    far.on_after_batch_transfer(next(iter(far.train_dataloader())), 0)
+    assert near.on_after_batch_transfer(batch, 0)["views"][0].abs().max() < 10
+
+
+def test_a_seed_may_be_of_numpy():
+    data, expected = (module(KINDS["image"], seed=seed, views=SimCLRViews(seed=seed)) for seed in (np.int64(3), 3))
+    for ours, theirs in zip(data.train_dataloader(), expected.train_dataloader(), strict=True):
+        pairs = (each.on_after_batch_transfer(batch, 0)["views"] for each, batch in ((data, ours), (expected, theirs)))
+        torch.testing.assert_close(*pairs)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_of_other_images_are_refused(channels):
+    image = torch.zeros(30, 4, 8, 8, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=f"`channels` None for images of 4 channels, but got {channels}"):
+        TensorDataModule(image, channels=channels, batch_size=4).setup()
+
+
 @pytest.mark.parametrize(("kind", "views"), [("vector", VectorViews), ("signal", SignalViews), ("image", SimCLRViews)])
 def test_a_batch_of_each_kind(kind, views):
     data = module(KINDS[kind], kind=kind)

@@ -1,6 +1,7 @@
 """Models of known quality are put in order by scores, and the agreement with their accuracy is measured."""
 
 import io
+import json
 import shutil
 
 import numpy as np
@@ -10,9 +11,12 @@ from PIL import Image
 from rich.console import Console
 from sklearn.datasets import load_digits
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_ssl_geometry.diagnose import choose, choosing, command, diagnose
 from lightning_ssl_geometry.diagnose.choosing import run_settings
+from lightning_ssl_geometry.diagnose.comparison import similarity
+from lightning_ssl_geometry.nn import SmallCNN
 from lightning_ssl_geometry.report.choosing import choice_panels
 from lightning_ssl_geometry.report.ranking import Agreement
 
@@ -157,6 +161,10 @@ def test_seeds_of_one_setting_count_once(digits):
     assert (found.agreements, found.within) == ({}, {})
     assert any("3 settings are too few" in remark for remark in found.remarks)
     assert len(found.table().columns) == 3
+    seeds = choose(digits, settings={name: {"seed": place} for place, name in enumerate(digits)}, resamples=20)
+    assert any("1 settings are too few" in remark for remark in seeds.remarks)
+    numbers = {name: {"t": 1 if place % 2 else 1.0} for place, name in enumerate(digits)}
+    assert any("1 settings are too few" in remark for remark in choose(digits, settings=numbers, resamples=20).remarks)
 
 
 def test_a_model_without_settings_is_in_no_group(digits):
@@ -269,6 +277,13 @@ data: {class_path: e.F, init_args: {root: somewhere, seed: 3}}
     assert run_settings("timm:resnet18") is None
 
 
+def test_the_settings_of_the_newest_version_are_taken_as_its_weights_are(tmp_path):
+    for version in (2, 10):
+        (tmp_path / f"version_{version}").mkdir()
+        (tmp_path / f"version_{version}" / "config.yaml").write_text(f"model: {{a: {version}}}\n")
+    assert run_settings(str(tmp_path)) == {"model.a": 10}
+
+
 def test_a_checkpoint_is_a_setting_and_places_far_above_are_not_read(tmp_path):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
@@ -356,6 +371,49 @@ def test_what_one_diagnosis_shows_is_said_after_one(tmp_path, saved, capsys, wor
         )
     assert said in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--labels", "-1"], "Expected --labels to be an integer >= 1, but got -1"),
+        (["--seed_everything", "-1"], "Expected --seed_everything in [0, 4294967295], but got -1"),
+        (["--batch_size", "0"], "Expected --batch_size to be an integer >= 1, but got 0"),
+        (["--image_size", "0"], "Expected --image_size to be an integer >= 1, but got 0"),
+    ],
+)
+def test_numbers_out_of_range_are_said_before_any_work(tmp_path, saved, capsys, words, said):
+    (tmp_path / "net.yaml").write_text("model: {class_path: lightning_ssl_geometry.nn.SmallCNN}")
+    given = ["--images", str(saved), "--image_size", "8", "--output", str(tmp_path / "out"), *words]
+    with pytest.raises(SystemExit):
+        command.run_choose([f"a={tmp_path / 'net.yaml'}", f"b={tmp_path / 'net.yaml'}", *given])
+    assert said in capsys.readouterr().err
+
+
+def test_labels_may_stand_in_any_of_the_diagnoses_but_may_not_differ(tmp_path):
+    nets, (x, label) = {"a": network(2), "b": network(8)}, images(200)
+    folders = diagnosed(tmp_path / "without", {"a": nets["a"]}, DataLoader(TensorDataset(x), batch_size=64))
+    folders |= diagnosed(tmp_path / "with", {"b": nets["b"]}, DataLoader(TensorDataset(x, label), batch_size=64))
+    data = {name: json.loads((folder / "run.json").read_text())["data"] for name, folder in folders.items()}
+    assert data["a"] == data["b"]
+    assert choose(folders, resamples=20).accuracy is not None
+    other = diagnosed(tmp_path / "other", {"a": nets["a"]}, DataLoader(TensorDataset(x, 1 - label % 2), batch_size=64))
+    with pytest.raises(ValueError, match="Expected diagnoses with the same labels, but those of 'a' and 'b' differ"):
+        choose(other | {"b": folders["b"]})
+
+
+def test_models_are_compared_on_the_same_pixels_of_a_folder(tmp_path, saved):
+    folder = tmp_path / "images"
+    shutil.copytree(saved, folder)
+    quiet = {"progress": False, "table": False, "accelerator": "cpu", "image_size": 8}
+    one = diagnose(SmallCNN(3, 2), folder, tmp_path / "out", "one", **quiet)
+    same = diagnose(SmallCNN(3, 2), folder, tmp_path / "out", "same", normalization=([0.5] * 3, [0.1] * 3), **quiet)
+    assert similarity({"one": one.folder, "same": same.folder}).shape == (2, 2)
+    for file in folder.glob("*/*.png"):
+        Image.fromarray(255 - np.asarray(Image.open(file))).save(file)
+    other = diagnose(SmallCNN(3, 2), folder, tmp_path / "out", "other", **quiet)
+    with pytest.raises(ValueError, match=r"of the same data, but .* checksum"):
+        similarity({"one": one.folder, "other": other.folder})
 
 
 @pytest.mark.parametrize("name", ["comparison.html", "choose_models.csv", "choose_scores.csv"])

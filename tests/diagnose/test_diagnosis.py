@@ -152,7 +152,8 @@ def test_the_data_and_the_model_are_left_as_they_were(tmp_path):
     data, model = DigitsDataModule(batch_size=128, channels=3), subject()
     first = scalars(look(model, tmp_path, data))
     before, mean = copy.deepcopy(model.state_dict()), data.mean.clone()
-    look(model, tmp_path, data, normalization=([0.1] * 3, [2.0] * 3), precision="bf16-true")
+    for precision in ("bf16-true", "64-true"):
+        look(model, tmp_path, data, normalization=([0.1] * 3, [2.0] * 3), precision=precision)
     assert torch.equal(data.mean, mean)
     for name, value in model.state_dict().items():
         assert value.dtype == before[name].dtype

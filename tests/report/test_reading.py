@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from pages import declare, entry, report, write_array, write_info, write_log, write_rows
+from pages import declare, entry, report, write_array, write_csv, write_info, write_log, write_rows
 
 from lightning_ssl_geometry.report import read_run, summary_table, write_report
 from lightning_ssl_geometry.report.download import series_numbers
@@ -24,6 +24,27 @@ def test_scalars_are_read_as_they_were_logged_and_time_counts_epochs(tmp_path):
     # a host logs after its first step: this is no look before training
     read = read_run(write_rows(tmp_path / "host", ["train/loss", "probe/own"], [0, 0, 2.5, 4], [0, 1, 1.5, 5]))
     assert read.time(read.scalars["probe/own"]).tolist() == [1, 2]
+
+
+def test_two_optimizers_have_one_clock(tmp_path):
+    """Lightning's log counts batches, and geometry/ the steps of both optimizers."""
+    write_log(tmp_path, train__loss=[3, 2, 1])
+    rows = [[epoch, 20 * (epoch + 1), 0.5] for epoch in range(3)]
+    write_csv(tmp_path / "geometry/train/own.csv", ["epoch", "step", 0], rows)
+    read = read_run(tmp_path)
+    loss = read.scalars["train/loss"]
+    assert (loss.step.tolist(), loss.done.tolist(), read.steps_per_epoch) == ([9, 19, 29], [20, 40, 60], 20)
+    assert read.time(loss).tolist() == read.time(read.arrays["train/own"]).tolist() == [1, 2, 3]
+
+
+def test_a_page_replaces_no_file_of_others(tmp_path):
+    write_log(tmp_path, train__loss=[3, 2, 1])
+    before = (tmp_path / "metrics.csv").read_text()
+    with pytest.raises(FileExistsError, match=r"a new file, or an earlier page, but .*metrics\.csv is another file"):
+        write_report(read_run(tmp_path), tmp_path / "metrics.csv")
+    assert (tmp_path / "metrics.csv").read_text() == before
+    for _ in range(2):  # its own pages it does replace
+        write_report(read_run(tmp_path), tmp_path / "page.html")
 
 
 def test_epochs_of_one_step_keep_what_was_seen_before_training(tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pages import comparison, declare, entry, write_csv, write_info, write_log
+from pages import comparison, declare, entry, write_csv, write_info, write_log, write_rows
 from scipy import stats
 
 from lightning_ssl_geometry.report.figures import View
@@ -222,6 +222,36 @@ def test_differences_have_the_intervals_of_scipy(tmp_path, paired, runs):
             assert (at in table.faint) != sure
     assert ("the run of the same seed" in table.remark) == paired
     assert ("Two runs give very wide intervals." in table.remark) == (runs == 2)
+
+
+def stopped_early(tmp_path, name, lengths):
+    folders = []
+    for run, epochs in enumerate(lengths):
+        folder = tmp_path / f"{name}_{run}"
+        rows = [[epoch, 10 * epoch + 9, float(epoch), ""] for epoch in range(epochs)]
+        write_rows(folder, ["val/rank", "test/acc"], *rows, [epochs, 10 * epochs, "", 0.5 + 0.1 * run])
+        folders.append(declare(folder, val__rank=RANK, test__acc=ACCURACY))
+    return folders
+
+
+def test_runs_that_stopped_at_different_epochs_have_their_own_last_values_and_tests(tmp_path):
+    groups = {name: stopped_early(tmp_path, name, lengths) for name, lengths in (("a", (10, 4, 7)), ("b", (5, 5, 9)))}
+    table = standings_table(View(tuple(read_groups(groups))))
+    assert table.header == ["", "Runs", "Rank, val", "Accuracy, test"]
+    assert [row[2:] for row in table.rows] == [["6.0 ± 3.0", "60.0% ± 10.0"], ["5.3 ± 2.3", "60.0% ± 10.0"]]
+    assert "60.0% ± 10.0" in comparison(tmp_path, **groups)
+
+
+def test_nothing_is_best_on_different_data_and_chances_that_differ_are_not_averaged(tmp_path):
+    probe = entry("Accuracy", of="Probe", percent=True, unit="accuracy", better="high", headline=True)
+    groups = {}
+    for name, classes, accuracy in (("a", 10, 0.5), ("b", 100, 0.3)):
+        folder = write_log(tmp_path / name, val__acc=[0.1, accuracy])
+        write_info(folder, data=f"CIFAR{classes}", classes=classes)
+        groups[name] = [declare(folder, val__acc=probe)]
+    table = standings_table(View(tuple(read_groups(groups))))
+    assert table.header[-1] == "Accuracy, val"
+    assert not table.best
 
 
 def test_single_runs_have_no_differences(tmp_path):

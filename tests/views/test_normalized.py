@@ -62,11 +62,18 @@ def test_the_views_are_a_collaborator():
         ([0.5], [0.0], r"`std` > 0 for each channel, but got \[0.0\]"),
         ([0.5, 0.5], [0.5, float("nan")], r"`std` > 0 for each channel, but got \[0.5, nan\]"),
         ([float("nan")], [0.5], r"finite `mean`, but got \[nan\]"),
+        (0.5, 0.5, "`mean` to be a list, but got 0.5"),
     ],
 )
 def test_bad_arguments(mean, std, message):
     with pytest.raises(ValueError, match=message):
         NormalizedViews(mean, std)
+
+
+def test_moments_may_be_tensors_and_views_are_a_module():
+    assert NormalizedViews(torch.tensor([0.5]), torch.tensor([0.25])).std == (0.25,)
+    with pytest.raises(ValueError, match="Expected `views` to be a module, but got <class"):
+        NormalizedViews([0.5], [0.5], SimCLRViews)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,10 @@ def test_the_random_numbers_of_one_operation_do_not_depend_on_the_others():
     assert torch.equal(alone, together)
 
 
+def test_a_batch_may_be_empty():
+    assert [view.shape for view in SignalViews()(torch.rand(0, 3, 8), torch.arange(0))] == [(0, 3, 8)] * 2
+
+
 def test_one_time_step_is_enough():
     views = SignalViews(max_shift=1.0)
     assert all(view.isfinite().all() for view in views(torch.randn(3, 2, 1), torch.arange(3)))
