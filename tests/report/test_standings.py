@@ -239,7 +239,7 @@ def test_runs_that_stopped_at_different_epochs_have_their_own_last_values_and_te
     table = standings_table(View(tuple(read_groups(groups))))
     assert table.header == ["", "Runs", "Rank, val", "Accuracy, test"]
     assert [row[2:] for row in table.rows] == [["6.0 ± 3.0", "60.0% ± 10.0"], ["5.3 ± 2.3", "60.0% ± 10.0"]]
-    assert "60.0% ± 10.0" in comparison(tmp_path, **groups)
+    assert "60.0% ± 10.0" in comparison(tmp_path, **groups).source
 
 
 def test_nothing_is_best_on_different_data_and_chances_that_differ_are_not_averaged(tmp_path):
