@@ -186,6 +186,19 @@ def test_diagnostics_of_other_orientations():
     assert plain.compute()["mean"] > 1e-3
 
 
+def test_a_margin_is_left_out_for_hues_too():
+    class SeesHuesAtTheTop(nn.Module):
+        def forward(self, x):
+            plain = x.mean(1, keepdim=True).expand_as(x).clone()
+            plain[:, :, 0] = x[:, :, 0]
+            return plain
+
+    x = images(size=13, n=4)
+    before, after = (equivariance_error(SeesHuesAtTheTop(), x, "hue", turns=3, margin=m) for m in (0, 2))
+    assert before["output"].mean() > 1e-3
+    assert after["output"].mean() < 1e-10
+
+
 class Largest(nn.Module):
     def forward(self, z):
         return z.amax(2).mean((-2, -1))

@@ -388,11 +388,12 @@ class _Comparison:
             row = relative_orientations(settings.orientation, turns)[(place + 1) * finer]
             z = z[:, :, :, row.to(z.device)]
         kept = torch.ones(1, 1, *z.shape[-2:], dtype=torch.float64)
-        if maps.z.shape[-2:] != (1, 1) and group != "hue":  # maps of one pixel do not move
-            z, kept = (
-                transformed(each, group, element, circular=settings.circular, turns=settings.turns)
-                for each in (z, kept)
-            )
+        if maps.z.shape[-2:] != (1, 1):  # maps of one pixel do not move
+            if group != "hue":
+                z, kept = (
+                    transformed(each, group, element, circular=settings.circular, turns=settings.turns)
+                    for each in (z, kept)
+                )
             kept = _eroded(kept, math.ceil(settings.margin / maps.stride))
         places = (kept[0, 0] > 1 - 1e-6).to(z.device)  # only positions without content from outside
         if not places.any():
