@@ -270,6 +270,8 @@ class ImageDataModule(ResumableDataModule):
         self.setup()
         if not len(self._positions[split]):
             raise ValueError(f"Expected images in the split {split!r}, but it has none.")
+        if augmented:
+            learn(self.views, *self._seen)  # refuses samples of another kind before the training
         slices = _Slices(self._images[split], self._positions[split], self.channels, split=split, augmented=augmented)
         return self._batches(slices, len(self._positions[split]), shuffle=shuffle, drop_last=drop_last)
 

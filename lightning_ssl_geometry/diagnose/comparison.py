@@ -88,10 +88,8 @@ def same_samples(diagnoses: Mapping[str, str | Path], layer: str = "h") -> dict[
         ValueError: If the data or the samples of the diagnoses differ, or one of them lacks `layer`.
     """
     found = {name: _read(name, Path(folder), layer) for name, folder in diagnoses.items()}
-    known = all("checksum" in _record(Path(folder)) for folder in diagnoses.values())  # earlier versions wrote few
-    seen = {name: _seen(Path(folder), known=known) for name, folder in diagnoses.items()}
+    refuse_different_data({name: data_of(Path(folder)) for name, folder in diagnoses.items()}, _SEEDED)
     first, (index, _) = next(iter(found.items()))
-    refuse_different_data(seen, _SEEDED)
     for name, (other, _) in found.items():
         if not torch.equal(index, other):
             shared = len(np.intersect1d(index.numpy(), other.numpy()))
@@ -99,6 +97,8 @@ def same_samples(diagnoses: Mapping[str, str | Path], layer: str = "h") -> dict[
                 f"Expected diagnoses of the same samples, but of {len(index)} of {first!r} and {len(other)} of "
                 f"{name!r} only {shared} are. Diagnose them on the same images."
             )
+    if all("checksum" in _record(Path(folder)) for folder in diagnoses.values()):  # earlier versions wrote few
+        refuse_different_data({name: _seen(Path(folder)) for name, folder in diagnoses.items()}, _SEEDED)
     _refuse_different_labels(diagnoses)
     return {name: outputs for name, (_, outputs) in found.items()}
 
@@ -176,9 +176,8 @@ def refuse_too_few(models: Mapping[str, Any]) -> None:
         raise ValueError(f"Expected at least 2 models to compare, but got {len(models)}.")
 
 
-def _seen(folder: Path, *, known: bool) -> str:
-    checksum = _record(folder).get("checksum") if known else None
-    return ", ".join(filter(None, [data_of(folder), f"checksum {checksum}" if checksum else ""]))
+def _seen(folder: Path) -> str:
+    return ", ".join(filter(None, [data_of(folder), f"checksum {_record(folder)['checksum']}"]))
 
 
 def _record(folder: Path) -> dict[str, Any]:

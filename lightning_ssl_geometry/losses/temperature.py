@@ -163,11 +163,17 @@ class GradientSpectrumTemperature(nn.Module):
         """Return the temperatures (P,); in training, update the averages from the views (N, P) first."""
         shaped("N, P", {"P": len(self.marginal)}, z1=z1)
         if self.training and len(z1) > 1:
-            finite(z1=z1, z2=z2)  # the averages would stay NaN
+            before = {name: value.clone() for name, value in self.state_dict().items()}
             self.batches += 1
             rate = max(1 - self.momentum, 1 / self.batches.item())
             for average, covariance in zip((self.marginal, self.conditional), pair_covariances(z1, z2), strict=True):
                 average.lerp_(covariance.to(average.dtype), rate)
+            try:
+                return self._temperature().to(z1.device)
+            except ValueError:
+                self.load_state_dict(before)  # the averages would stay NaN
+                finite(z1=z1, z2=z2)
+                raise
         return self._temperature().to(z1.device)
 
     def extra_repr(self) -> str:
