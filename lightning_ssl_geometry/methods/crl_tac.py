@@ -129,8 +129,7 @@ class CRLTACModule(AlternatingModule):
         seed: int = 0,
         **settings: Unpack[SSLSettings],
     ) -> None:
-        policy_gradient = DistinctPairs() if policy_gradient is None else policy_gradient
-        _check_estimator(policy_gradient, draws=draws, jensen=jensen, networks=[backbone, projector])
+        estimator = _estimator(policy_gradient, draws=draws, jensen=jensen, networks=[backbone, projector])
         inside("[0, inf)", entropy_weight=entropy_weight)
         clips = {"grad_clip_h": grad_clip_h, "grad_clip_pi": grad_clip_pi}
         positive(**{name: clip for name, clip in clips.items() if clip is not None})
@@ -142,7 +141,7 @@ class CRLTACModule(AlternatingModule):
         self.family, self.policy = family, policy
         self.draws, self.entropy_weight, self.seed = draws, entropy_weight, seed
         self.loss = AugmentationChannelLoss(beta, jensen)
-        self.policy_gradient = policy_gradient
+        self.policy_gradient = estimator
         self.policy_optimizer = policy_optimizer or type(self).default_optimizer
         self.policy_lr_scheduler = policy_lr_scheduler
         self.grad_clip_h, self.grad_clip_pi = grad_clip_h, grad_clip_pi
@@ -250,7 +249,9 @@ class CRLTACModule(AlternatingModule):
         return self._uniform(batch, image, self.draws, seed=self.seed, stream=(phase,))
 
 
-def _check_estimator(estimator: object, *, draws: int, jensen: bool, networks: Sequence[nn.Module]) -> None:
+def _estimator(given: object, *, draws: int, jensen: bool, networks: Sequence[nn.Module]) -> PolicyGradient:
+    """Return the estimator, by default DistinctPairs. Raise a ValueError if it does not go with the other arguments."""
+    estimator = DistinctPairs() if given is None else given
     if not isinstance(estimator, PolicyGradient):
         got = f"the class {estimator.__name__}" if isinstance(estimator, type) else estimator
         raise ValueError(f"Expected `policy_gradient` to be a PolicyGradient, such as DistinctPairs(), but got {got}.")
@@ -263,3 +264,4 @@ def _check_estimator(estimator: object, *, draws: int, jensen: bool, networks: S
     integer(estimator.least_draws, draws=draws)
     if estimator.needs_jensen and not jensen:
         raise ValueError(f"Expected `jensen` = True beside {name}, but got False.")
+    return estimator
