@@ -12,7 +12,7 @@ from torch.utils.data import DistributedSampler
 
 from lightning_ssl_geometry.random import counter_hash
 
-_IN_WORDS = {"samples": "training samples to number", "global_batch": "`batch_size` x processes =", "seed": "`seed` ="}
+_IN_WORDS = {"samples": "{} training samples", "global_batch": "`batch_size` x processes = {}", "seed": "`seed` = {}"}
 
 
 class GlobalBatchSampler(DistributedSampler[Tensor]):  # Lightning replaces a sampler of another class
@@ -181,7 +181,7 @@ class BatchLoader:
         for name, value in self._order().items():
             if (saved := self._saved.get(name, value)) != value:  # earlier versions saved none
                 raise ValueError(
-                    f"Expected {_IN_WORDS[name]} {saved} in the rest of the epoch of a checkpoint, but got {value}. "
+                    f"Expected {_IN_WORDS[name].format(saved)} in the rest of the epoch of a checkpoint, but got {value}. "
                     "After the epoch's end, it can be changed."
                 )
 

@@ -93,7 +93,7 @@ def test_the_loader_resumes_within_an_epoch():
 
 OTHERS = {
     "batch": (GlobalBatchSampler(40, 4, shuffle=True), "`batch_size` x processes = 8 in the rest .*, but got 4"),
-    "samples": (GlobalBatchSampler(41, 8, shuffle=True), "training samples to number 40 in the rest .*, but got 41"),
+    "samples": (GlobalBatchSampler(41, 8, shuffle=True), "40 training samples in the rest .*, but got 41"),
     "seed": (GlobalBatchSampler(40, 8, shuffle=True, seed=1), "`seed` = 0 in the rest of the epoch .*, but got 1"),
 }
 
