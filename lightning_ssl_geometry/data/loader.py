@@ -180,9 +180,10 @@ class BatchLoader:
     def _refuse_other_batches(self) -> None:
         for name, value in self._order().items():
             if (saved := self._saved.get(name, value)) != value:  # earlier versions saved none
+                expected = _IN_WORDS[name].format(saved)
                 raise ValueError(
-                    f"Expected {_IN_WORDS[name].format(saved)} in the rest of the epoch of a checkpoint, but got {value}. "
-                    "After the epoch's end, it can be changed."
+                    f"Expected {expected} in the rest of the epoch of a checkpoint, but got {value}. After the epoch's "
+                    "end, it can be changed."
                 )
 
     def _handed_out(self) -> int:
