@@ -4,6 +4,7 @@ __all__ = [
     "append",
     "append_rows",
     "read_rows",
+    "refuse_other_files",
     "replacing",
     "row",
     "rows_kind",
@@ -45,6 +46,17 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def refuse_other_files(path: Path, begins: str) -> None:
+    """Raise a FileExistsError if there is a file that this package did not write: one whose head lacks `begins`."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(2_000)
+    except FileNotFoundError:
+        return
+    if head and begins.encode() not in head:
+        raise FileExistsError(f"Expected no file {path}, or one of an earlier command, but it is another one.")
 
 
 def append(path: Path, text: str) -> None:

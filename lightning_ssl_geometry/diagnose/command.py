@@ -38,12 +38,12 @@ from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, named_source, source_name
 from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.diagnose_options import BATCH_SIZE, CHOOSING, IMAGES, NETWORK, REST, Option
-from lightning_ssl_geometry.files import replacing
+from lightning_ssl_geometry.files import refuse_other_files, replacing
+from lightning_ssl_geometry.report.page import PAGES_HAVE
 from lightning_ssl_geometry.report.side_by_side import comparison_remarks, comparison_tables
 from lightning_ssl_geometry.views import SimCLRViews
 
 _YAML = (".yaml", ".yml")
-_PAGES_HAVE = """http-equiv="Content-Security-Policy" content="default-src 'none'"""  # near their beginning
 _MOST_WAITING = 2 * 2**30  # bytes of the weights of models that were checked and wait for their diagnosis
 _BASES = {"model": nn.Module, "data": LightningDataModule, "views": nn.Module}
 _OF_SOURCE = get_type_hints(ModelSource)
@@ -107,7 +107,7 @@ def _seed(options: Namespace) -> None:
 def _choose(options: Namespace, config: str) -> None:
     output = Path(options.output)
     for name, begins in (("choose_models.csv", "model"), ("choose_scores.csv", "knob,score")):
-        _refuse_other_files(output / name, begins)
+        refuse_other_files(output / name, begins)
     named, folders = _compared(options, config, partial(refuse_early, labels=options.labels, by=options.by))
     given = {name: settings for name, what in named.items() if (settings := run_settings(what)) is not None}
     found = choose(
@@ -134,17 +134,6 @@ def _choose(options: Namespace, config: str) -> None:
         if by := options.by or next((score.title for score in found.scores), None):
             print(f"By {by}: {found.best(by)}.")
         print(f"The numbers: {output / 'choose_models.csv'}, {output / 'choose_scores.csv'}. The page: {page}")
-
-
-def _refuse_other_files(path: Path, begins: str) -> None:
-    """Raise an error if there is a file that these commands did not write: one whose head lacks `begins`."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(2_000)
-    except FileNotFoundError:
-        return
-    if begins.encode() not in head:
-        raise FileExistsError(f"Expected no file {path}, or one of an earlier command, but it is another one.")
 
 
 def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path, columns: Sequence[str]) -> None:
@@ -319,7 +308,7 @@ def _compared(
 
     `check` is called with the first diagnosis, to raise an error before the others are made.
     """
-    _refuse_other_files(Path(options.output) / "comparison.html", _PAGES_HAVE)
+    refuse_other_files(Path(options.output) / "comparison.html", PAGES_HAVE)
     named = dict(_named(each) for each in options.compare)
     if len(named) < len(options.compare):
         raise ValueError(f"Expected different names of models, but got {', '.join(options.compare)}.")

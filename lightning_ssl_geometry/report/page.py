@@ -1,7 +1,7 @@
 """The HTML page of a run, and the page that compares groups of runs."""
 
-__all__ = ["comparison_figures", "comparison_numbers", "figures", "figures_by_section", "page_of", "write_comparison",
-           "write_report"]  # fmt: skip
+__all__ = ["PAGES_HAVE", "comparison_figures", "comparison_numbers", "figures", "figures_by_section", "page_of",
+           "write_comparison", "write_report"]  # fmt: skip
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from lightning_ssl_geometry.files import replacing
+from lightning_ssl_geometry.files import refuse_other_files, replacing
 from lightning_ssl_geometry.report.contents import comparison_contents, run_contents
 from lightning_ssl_geometry.report.cross import LayerSimilarity, cross_panel, model_panel
 from lightning_ssl_geometry.report.download import saved
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from matplotlib.figure import Figure
 
-_PAGES_HAVE = b"""http-equiv="Content-Security-Policy" content="default-src 'none'"""  # near their beginning
+PAGES_HAVE = """http-equiv="Content-Security-Policy" content="default-src 'none'"""  # near their beginning
 _COLUMNS, _MUCH_LONGER = 3, 400  # figures in a row, letters
 _CODE = re.compile(r"`([^`]+)`")
 
@@ -242,8 +242,7 @@ def _template() -> "Template":
 def _write(path: Path, page: str, drawings: Drawings) -> Path:
     if path.is_dir():
         raise ValueError(f"Expected `output` to be a file, but {path} is a folder.")
-    if path.is_file() and (head := path.read_bytes()[:2_000]) and _PAGES_HAVE not in head:
-        raise FileExistsError(f"Expected `output` to be a new file, or an earlier page, but {path} is another file.")
+    refuse_other_files(path, PAGES_HAVE)
     with replacing(path) as file:
         file.write(page.encode("utf-8", errors="replace"))
     drawings.warn(str(path))

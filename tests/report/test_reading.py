@@ -40,7 +40,9 @@ def test_two_optimizers_have_one_clock(tmp_path):
 def test_a_page_replaces_no_file_of_others(tmp_path):
     write_log(tmp_path, train__loss=[3, 2, 1])
     before = (tmp_path / "metrics.csv").read_text()
-    with pytest.raises(FileExistsError, match=r"a new file, or an earlier page, but .*metrics\.csv is another file"):
+    with pytest.raises(
+        FileExistsError, match=r"no file .*metrics\.csv, or one of an earlier command, but it is another"
+    ):
         write_report(read_run(tmp_path), tmp_path / "metrics.csv")
     assert (tmp_path / "metrics.csv").read_text() == before
     for _ in range(2):  # its own pages it does replace
