@@ -110,6 +110,8 @@ def processes(jobs: int, start: Callable[[], Any] | None = None) -> Iterator[Pro
     Ctrl-C ends them at once. If one is killed, the command ends with one line.
     """
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (start,)) as pool:
+        for _ in range(jobs):  # a process of the last submission is not watched before another result or submission
+            pool.submit(time.sleep, 0)
         try:
             yield pool
         except BrokenProcessPool:

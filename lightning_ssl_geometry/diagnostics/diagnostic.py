@@ -65,7 +65,8 @@ class Diagnostic(Metric):
         super().__init__(**settings)
         if not self.shares_state:
             # differs between all instances, also by a relative 1e-5
-            self.add_state("instance", torch.tensor(divmod(next(_INSTANCES), 1000)), dist_reduce_fx="max")
+            instance = torch.tensor(divmod(next(_INSTANCES), 1000), dtype=torch.float64)
+            self.add_state("instance", instance, dist_reduce_fx="max")
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
