@@ -42,6 +42,7 @@ class Declared:
             than one.
         renamed: Whether `space` is no argument of the `update` of the class.
         width: Number of dimensions of the tensor `space`. None: unknown.
+        reads: Names of the tensors and modules that the `update` of the class takes. Empty: unknown.
         earlier: Descriptions of other meanings that the same name had before the run was resumed.
         undefined: Why some of its values are NaN.
         silent: Whether the value was described before the run was resumed, but not since. The report then does not
@@ -56,6 +57,7 @@ class Declared:
     space: str = ""
     renamed: bool = False
     width: int | None = None
+    reads: tuple[str, ...] = field(default=(), compare=False)
     earlier: tuple[str, ...] = field(default=(), compare=False)
     undefined: tuple[str, ...] = field(default=(), compare=False)
     silent: bool = False
@@ -202,7 +204,7 @@ def _checked(name: str, value: Any) -> Any:
         return _bound(value) if value is None or isinstance(value, int | float) else _text(value)
     if name == "width":
         return value if value is None else _int(value)
-    if name in ("invariances", "comparable", "names", "earlier", "undefined"):
+    if name in ("invariances", "comparable", "names", "reads", "earlier", "undefined"):
         return tuple(_text(each) for each in _list(value)[:_LONGEST])
     if name in (
         "percent",

@@ -35,7 +35,14 @@ FULL = Quantity(
     shown=False,
 )
 DECLARED = Declared(
-    quantity=FULL, section="ranks", diagnostic="Rank", key="layers", part="layers_3", space="h_image", width=64
+    quantity=FULL,
+    section="ranks",
+    diagnostic="Rank",
+    key="layers",
+    part="layers_3",
+    space="h_image",
+    width=64,
+    reads=("h", "label"),
 )
 
 

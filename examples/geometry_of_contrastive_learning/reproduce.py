@@ -67,6 +67,7 @@ OVER_TRAINING = (
     *(f"unexplained_variance_tau{null}" for null in ("", "_random")),
     *("hardest_negative_distance", "hardest_negative_pair", "label_agreement_fine", "projector_rank"),
     *("gain_augmentations", "gain_between_samples", "effective_rank_h", "alignment_cosine", "alignment_random"),
+    *(f"bound_{part}" for part in ("info_nce", "upper", "invariance", "repulsion")),
 )
 LATER = {
     **{"pools": after_training.pools, "alone": after_training.alone, "regions": after_training.regions},

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_ssl_geometry.plots.canvas import Caption, canvas, put, stretch, write
-from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, TOP, WIDTH, Floats
+from lightning_ssl_geometry.plots.style import BOTTOM, COLORS, TEXT, TOP, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +29,7 @@ def clouds(
     panels: Sequence[tuple[str, Floats, NDArray[np.int64]]],
     *,
     names: Sequence[str],
+    marks: Sequence[tuple[str, Floats]] = (),
     caption: Caption = _NO_CAPTION,
 ) -> "Figure":
     """Draw clouds in rows of two or three, each on a scale of its own, coloured by class.
@@ -36,6 +37,7 @@ def clouds(
     Args:
         panels: (title, z (n, 2), label (n,), each a place in `names`), at least one and n >= 1.
         names: Names of the classes, at most ten.
+        marks: (name, place (2,)): lines from the origin to named places, which give the scale and the directions.
         caption: Title and notes of the figure.
 
     Raises:
@@ -52,6 +54,9 @@ def clouds(
         put(axes, place % columns * (side + _GAP), above + place // columns * high + TOP, side, side)
         write(axes, title, (0, 1), (0, 10), COLORS["ink"], ha="left")
         _cloud(axes, z, label, order.permutation(len(z)))
+        for name, tip in marks:
+            axes.plot([0, tip[0]], [0, tip[1]], color=COLORS["muted"], linewidth=1.0, zorder=3)
+            axes.annotate(name, tip, (4, 4), textcoords="offset points", color=COLORS["ink"], fontsize=TEXT, zorder=4)
     corner = cells[-1 - (len(panels) - 1) % columns]  # the first of the last row
     for number, name in enumerate(names):
         right, down = number % _BESIDE * WIDTH / _BESIDE, number // _BESIDE * _LINE

@@ -26,6 +26,7 @@ _VIEW = np.array(  # right, up and towards the eye
         [np.cos(_LIFT) * np.cos(_TURN), np.cos(_LIFT) * np.sin(_TURN), np.sin(_LIFT)],
     ]
 )
+_OUTSIDE = 1.07  # radius from which arrows on the circle start; the points would hide them
 _ARROW: dict[str, Any] = {
     "angles": "xy",
     "scale_units": "xy",
@@ -45,7 +46,8 @@ class Still:
         title: Text above the still, such as "iteration 15".
         z: (n, 2) or (n, 3), points about the unit sphere.
         label: (n,), the class of each, from 0 to 9.
-        arrow: (n, 2) or (n, 3), a vector at each point, drawn to scale; None: no arrows.
+        arrow: (n, 2) or (n, 3), a vector at each point, drawn to scale, on the circle from a little outside of it.
+            None: no arrows.
     """
 
     title: str
@@ -92,16 +94,18 @@ def _draw(axes: "Axes", still: Still) -> None:
     turn = np.linspace(0, 2 * np.pi, 181)
     axes.plot(np.cos(turn), np.sin(turn), color=COLORS["grid"], linewidth=1.2, zorder=1)
     z, arrow, near = still.z, still.arrow, np.ones(len(still.z), bool)
+    start = _OUTSIDE * z
     if z.shape[1] == 3:
         _equator(axes, turn)
         near = z @ _VIEW[2] >= 0
         z, arrow = seen(z), None if arrow is None else seen(arrow)
+        start = z
     colors = np.array(CLASSES)[still.label]
     order = np.random.default_rng(0).permutation(len(z))  # in the order of the classes, the last would hide the others
     for side, alpha in ((order[~near[order]], 0.25), (order[near[order]], 0.85)):
         axes.scatter(z[side, 0], z[side, 1], s=6, c=colors[side], alpha=alpha, linewidths=0, zorder=3)
         if arrow is not None and len(side):
-            axes.quiver(*z[side].T, *arrow[side].T, color=colors[side], alpha=alpha, **_ARROW)
+            axes.quiver(*start[side].T, *arrow[side].T, color=colors[side], alpha=alpha, **_ARROW)
 
 
 def _equator(axes: "Axes", turn: Floats) -> None:

@@ -1,15 +1,14 @@
-"""What the paper says of the dynamics in words, measured: Thm. 4.2, Remark 4.4, Prop. A.1 (2), and steps of the rank.
+"""What the paper says of the dynamics in words, measured: Sec. 4.2, Thm. 4.2, Remark 4.4, Prop. A.1 (2), and the rank.
 
-Thm. 4.2: two views of each point start at one place; free points stay together, and those of a network drift apart,
-unless the network does not see the augmentation. Remark 4.4: Fig. 5's network with one small cluster among four. Prop.
-A.1 (2): the gradient of an invariant map that grows. Steps: from small weights, a network learns one direction of z at
-a time, at times that the eigenvalues of its neural kernel predict (Simon et al., On the stepwise nature of
-self-supervised learning, 2023). All in float64.
+Sec. 4.2: whether points of one cluster move in one direction. Thm. 4.2: two views of each point start at one place;
+free points stay together, and those of a network drift apart, unless the network does not see the augmentation. Remark 4.4: Fig. 5's network with one small cluster among four. Prop. A.1 (2): the gradient of an invariant map that grows.
+Steps: from small weights, a network learns one direction of z at a time, at times that the eigenvalues of its neural
+kernel predict (Simon et al., On the stepwise nature of self-supervised learning, 2023). All in float64.
 """
 
 import argparse
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +29,7 @@ NOISE = 0.2
 ITERATIONS = (0, 1, 2, 5, 10, 15, 20, 30, 50, 70, 100, 150, 200)
 SIZES = {"50 of 200": (50, 50, 50, 50), "15 of 200": (61, 15, 62, 62), "5 of 200": (65, 5, 65, 65)}
 SMALL = 1  # the cluster with fewer points; on the line, the one at -1
+MOVES = (0, 1, 2, 5, 10, 15)
 SCALES = (1, 2, 3, 5, 10, 20)
 MODES, STARTS = 6, 1e-4  # steps of the rank that are followed, and the scale of the last layer's weights at the start
 FLOWS = {"network": "blue", "free points": "orange", "network that sees no noise": "green"}
@@ -110,9 +110,30 @@ def free(given: Points) -> Iterator[Tensor]:
         z = normalize(z - STEP * step, dim=-1)
 
 
-def apart(z: Tensor) -> float:
-    """Mean distance between the views of a point, over that between different points."""
-    return ((z[0] - z[1]).norm(dim=-1).mean() / torch.pdist(z[0]).mean()).item()
+def apart(z: Tensor) -> tuple[float, float]:
+    """Mean distance between the views of a point, and between different points."""
+    return (z[0] - z[1]).norm(dim=-1).mean().item(), torch.pdist(z[0]).mean().item()
+
+
+def together(moved: Tensor, label: Tensor) -> float:
+    """Length of the mean direction in which the points of a cluster move: 1 if it is the same for all of them."""
+    directions = normalize(moved, dim=-1)
+    lengths = [directions[label == cluster].mean(0).norm().item() for cluster in label.unique()]
+    return float(np.mean(lengths))
+
+
+def shared(seed: int) -> list[Row]:
+    """Sec. 4.2: whether the points of a cluster move in one direction, and those of a random grouping, too."""
+    given = points(seed)
+    shuffled = given.label[torch.randperm(len(given.label), generator=torch.Generator().manual_seed(seed))]
+    rows = []
+    for name, flow in {"network": trained(given, seed), "free points": free(given)}.items():
+        for step, (z, after) in zip(range(MOVES[-1] + 1), pairwise(flow), strict=False):
+            if step in MOVES:
+                moved = (after - z)[0]
+                rows.append(Row("Sec. 4.2", name, seed, step, together(moved, given.label)))
+                rows.append(Row("Sec. 4.2", f"{name}, shuffled clusters", seed, step, together(moved, shuffled)))
+    return rows
 
 
 def invariance(seed: int) -> list[Row]:
@@ -127,7 +148,9 @@ def invariance(seed: int) -> list[Row]:
     for name, flow in flows.items():
         for step, z in zip(range(ITERATIONS[-1] + 1), flow, strict=False):
             if step in ITERATIONS:
-                rows.append(Row("Thm. 4.2", name, seed, step, apart(z)))
+                views, others = apart(z)
+                rows.append(Row("Thm. 4.2", name, seed, step, views / others))
+                rows.append(Row("Thm. 4.2, between points", name, seed, step, others))
     return rows
 
 
@@ -184,23 +207,24 @@ def steps(seed: int) -> list[Row]:
     start = _amplitudes(kernel, modes.flip(1)[:, :MODES], f(rows_of).detach(), n)
     predicted = (1 / start).log() / rate
     rows = [Row("steps", "predicted", seed, k + 1, float(time)) for k, time in enumerate(predicted)]
-    rate_of_steps = 0.1 / float(rate[0])
-    found, time, lost = {}, 0.0, []
+    step, weights = 0.01 / float(rate[0]), [each for each in f.parameters() if each.requires_grad]
+    found, time, seen = {}, 0.0, []
     while len(found) < MODES and time < 3 * float(predicted[-1]):
         z1, z2 = f(x)
         c = (z1.T @ z2 + z2.T @ z1) / (2 * n)
         value = (c - torch.eye(len(c), dtype=c.dtype)).square().sum()
-        gradients = torch.autograd.grad(value, [p for p in f.parameters() if p.requires_grad])
-        with torch.no_grad():
-            for weight, gradient in zip((p for p in f.parameters() if p.requires_grad), gradients, strict=True):
-                weight -= rate_of_steps * gradient
-        time += rate_of_steps
-        lost.append((time, value.item()))
-        for k in range(len(found), int((torch.linalg.eigvalsh(c.detach()) > 0.5).sum())):
+        rank = int((torch.linalg.eigvalsh(c.detach()) > 0.5).sum())
+        seen.append((time, value.item(), rank))
+        for k in range(len(found), rank):
             found[k] = time
+        with torch.no_grad():
+            for weight, gradient in zip(weights, torch.autograd.grad(value, weights), strict=True):
+                weight -= step * gradient
+        time += step
     rows += [Row("steps", "measured", seed, k + 1, time) for k, time in found.items()]
-    kept = lost[:: max(1, len(lost) // 300)]
-    return rows + [Row("loss", "loss", seed, time, value) for time, value in kept]
+    for time, value, rank in seen[:: max(1, len(seen) // 300)]:
+        rows += [Row("loss", "loss", seed, time, value), Row("rank", "rank", seed, time, rank)]
+    return rows
 
 
 def _swapped_root(kernel: Tensor) -> Tensor:
@@ -225,7 +249,7 @@ def _amplitudes(kernel: Tensor, modes: Tensor, z: Tensor, n: int) -> Tensor:
     return along * (size / n).sqrt()
 
 
-PARTS = (invariance, unequal, growing, steps)
+PARTS = (shared, invariance, unequal, growing, steps)
 
 
 def of_seed(seed: int) -> list[Row]:
@@ -279,23 +303,24 @@ def times_table(rows: Sequence[Row]) -> str:
     return markdown(["step", "predicted time", "measured", "measured / predicted"], cells)
 
 
-def step_figure(rows: Sequence[Row]):
-    """The loss of the first seed over time, and the predicted times of the steps."""
+def step_figure(rows: Sequence[Row], experiment: str, ylabel: str, *, title: str):
+    """The loss or the rank of the first seed over time, and the predicted times of the steps."""
     seed = rows[0].seed
-    at, found = np.array([(row.at, row.value) for row in rows if (row.experiment, row.seed) == ("loss", seed)]).T
-    drawn = [Curve("loss", at, found, "blue")]
+    at, found = np.array([(row.at, row.value) for row in rows if (row.experiment, row.seed) == (experiment, seed)]).T
+    drawn = [Curve(experiment, at, found, "blue")]
     for k in range(1, MODES + 1):
         time = of(rows, "steps", "predicted", k)[seed]
         drawn.append(Curve("", np.full(60, time), np.linspace(0.0, found.max(), 60), "muted", dash="dotted"))
-    notes = ("Dotted: the times that the eigenvalues of the neural kernel predict. One seed.",)
-    caption = Caption(title="The loss falls in steps", notes=notes)
-    return curves(drawn, xlabel="time (step size times steps)", ylabel="loss", floor=0.0, caption=caption)
+    notes = (f"Dotted: the times that the eigenvalues of the neural kernel predict. Seed {seed}.",)
+    caption = Caption(title=title, notes=notes)
+    return curves(drawn, xlabel="time (step size times steps)", ylabel=ylabel, floor=0.0, caption=caption)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measure, write and draw."""
     with processes(options.jobs) as pool:
         rows = [row for found in pool.map(of_seed, options.seeds) for row in found]
+    print(table(rows, "Sec. 4.2", MOVES, ".3f"), end="\n\n")
     print(table(rows, "Thm. 4.2", (0, 1, 10, 50, 200), ".2g"), end="\n\n")
     print(table(rows, "Remark 4.4", (0, 15, 30, 70, 200), ".2f"), end="\n\n")
     print(table(rows, "Prop. A.1 (2)", SCALES, ".2g"), end="\n\n")
@@ -308,18 +333,22 @@ def run(options: argparse.Namespace) -> None:
 def drawings(rows: Sequence[Row]):
     """Name -> figure."""
     notes = ("Mean and standard deviation over seeds.",)
-    apart = curves(
+    views = curves(
         lines(rows, "Thm. 4.2", FLOWS, bounds=(0.0, np.inf)),
         xlabel="iteration",
-        ylabel="over that between points",
+        ylabel="distance of views / distance of points",
         floor=0.0,
-        caption=Caption(title="Distance between views", notes=notes),
+        caption=Caption(title="Thm. 4.2: two views of a point", notes=(*notes, "Free points: 0, as without noise.")),
     )
-    colors = {f"orthogonal, {name}": color for name, color in zip(SIZES, ("blue", "orange", "green"), strict=False)}
-    small = curves(
-        lines(rows, "Remark 4.4", colors, bounds=(-1.0, 1.0)),
-        xlabel="iteration",
-        ylabel="silhouette",
-        caption=Caption(title="A small cluster among four orthogonal ones", notes=notes),
-    )
-    return {"thm_4_2": apart, "remark_4_4": small, "steps": step_figure(rows)}
+    found = {"thm_4_2": views}
+    for centers, where, key in (("orthogonal", "orthogonal ones", ""), ("collinear", "ones on a line", "_line")):
+        colors = {f"{centers}, {name}": color for name, color in zip(SIZES, ("blue", "orange", "green"), strict=False)}
+        found[f"remark_4_4{key}"] = curves(
+            lines(rows, "Remark 4.4", colors, bounds=(-1.0, 1.0)),
+            xlabel="iteration",
+            ylabel="silhouette of the small cluster",
+            caption=Caption(title=f"Remark 4.4: a small cluster among four {where}", notes=notes),
+        )
+    found["steps"] = step_figure(rows, "loss", "loss", title="The loss falls in steps")
+    found["rank"] = step_figure(rows, "rank", "eigenvalues of C above 1/2", title="The rank of z rises in steps")
+    return found

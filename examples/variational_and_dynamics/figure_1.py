@@ -73,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, nargs="+", default=[], help="folders of MNIST and of CIFAR-10")
     parser.add_argument("--epochs", type=at_least(1), help="of the fits, instead of as many as five minutes allow")
     parser.add_argument("--checkpoint", type=Path, help="a trained one of the same network, instead of a fit")
+    parser.add_argument("--title", help="of the picture, before what it shows, instead of the name of the data")
     parser.add_argument("--points", type=at_least(1), default=1000, help="test images in a picture, at most")
     parser.add_argument("--seed", type=at_least(0), default=0)
     parser.add_argument("--jobs", type=at_least(1), default=1, help="fits at a time")
@@ -192,7 +193,8 @@ def look(options: argparse.Namespace, name: str, root: Path | None) -> list[Row]
         rows += [Row(name, kind, quantity, value) for quantity, value in found.items()]
         title = f"{kind}: kNN {100 * found['knn_accuracy']:.0f}%, NMI {found['nmi']:.2f}"
         panels.append((title, plane(points[: options.points], options.seed), test.label[: options.points].numpy()))
-    caption = Caption(title=f"{DATA[name].title}: t-SNE of {len(panels[0][1]):,} test images")
+    title = options.title or DATA[name].title
+    caption = Caption(title=f"{title}: t-SNE of {len(panels[0][1]):,} test images")
     figure = clouds(panels, names=cli.datamodule.class_names, caption=caption)
     print(save(figure, options.output / "figures" / f"figure_1_{name}.png"))
     return rows

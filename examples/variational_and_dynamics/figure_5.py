@@ -38,6 +38,6 @@ def run(options: argparse.Namespace) -> None:
     print(f"Drawn: seed {seed}.")
     shown = [found for found in runs if found.seed == seed]
     figures = options.output / "figures"
-    print(save(input_figure(shown[0]), figures / "figure_5_input.png"))
+    print(save(input_figure(shown[0], "Fig. 4: the input"), figures / "figure_5_input.png"))
     print(save(stills(rows_of_stills(shown), caption=NOTES), figures / "figure_5_stills.png"))
     print(film(shown, figures / "figure_5.gif"))

@@ -3,7 +3,7 @@
     reproduce.py figure_6                     # 3 seeds
     reproduce.py figure_6 --seeds 0 --jobs 1
 
-A third flow of each kind is long enough that the clusters dissolve. Stills and films are those of the seed whose
+A third flow of each kind is long enough that the clusters loosen. Stills and films are those of the seed whose
 network has the median NMI at its second still.
 """
 
@@ -14,6 +14,7 @@ from flows import HEADER, NOTES, Flow, film, fit_all, input_figure, measure, row
 from recipe import add_seeds_and_jobs, at_least, markdown, save, write
 
 PLANE, SPACE = ("figure_5", "figure_6"), ("figure_5", "figure_6", "figure_6_3d")
+INPUTS = {"2d": "Fig. 6 (a): the input", "3d": "Fig. 6 (l): the input"}
 FLOWS = {
     "2d": (
         Flow("2-D, network", PLANE, (0, 2, 5, 20, 100, 500)),
@@ -21,7 +22,7 @@ FLOWS = {
         Flow("2-D, network, long", PLANE, (0, 500, 2000, 8000, 30000)),
     ),
     "3d": (
-        Flow("3-D, network", SPACE, (0, 20, 50, 100, 700, 2000)),
+        Flow("3-D, network", SPACE, (0, 2, 5, 20, 100, 2000)),
         Flow("3-D, free points", (*SPACE, "points"), (0, 50, 400, 1000, 2000), 0.1),
         Flow("3-D, network, long", SPACE, (0, 2000, 4000, 8000, 16000)),
     ),
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
         seed = typical(rows, pair[0].name, pair[0].iterations[1])
         print(f"Drawn, {name}: seed {seed}.")
         shown = [found for found in runs if found.flow in pair and found.seed == seed]
-        print(save(input_figure(shown[0]), options.output / "figures" / f"figure_6_{name}_input.png"))
+        print(save(input_figure(shown[0], INPUTS[name]), options.output / "figures" / f"figure_6_{name}_input.png"))
         drawn = stills(rows_of_stills(shown), caption=NOTES)
         print(save(drawn, options.output / "figures" / f"figure_6_{name}_stills.png"))
         print(film(shown[:2], options.output / "figures" / f"figure_6_{name}.gif"))

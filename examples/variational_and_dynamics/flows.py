@@ -232,14 +232,25 @@ def typical(rows: Sequence[Row], flow: str, iteration: int) -> int:
     return found[(len(found) - 1) // 2][1] if found else rows[0].seed
 
 
-def input_figure(run: Run, noise: float = 0.2):
-    """The data with one draw of its noise, along its last coordinate; in space, the third axis points up."""
-    names = [f"cluster {place}" for place in sorted(set(run.label.tolist()))]
+def input_figure(run: Run, title: str, noise: float = 0.2):
+    """The data with one draw of its noise, along its last coordinate; in space, the third axis points up.
+
+    Lines from the origin give the scale: 3 along a line of clusters, 2 along each axis of a plane of them, and 1 along
+    the noise.
+    """
+    centers = [run.points[run.label == place].mean(0).round() + 0.0 for place in sorted(set(run.label.tolist()))]
+    dim = run.points.shape[1]
+    tips = np.diag([{2: 3.0, 3: 2.0}[dim]] * (dim - 1) + [1.0])
     noisy = run.points.copy()
     noisy[:, -1] += noise * (2 * torch.rand(len(noisy), generator=torch.Generator().manual_seed(0)).numpy() - 1)
-    if noisy.shape[1] == 3:
+    marks = [(_place(tip), seen(tip) if dim == 3 else tip) for tip in tips]
+    if dim == 3:
         noisy = seen(noisy)
-    return clouds([("input data", noisy, run.label)], names=names)
+    return clouds([(title, noisy, run.label)], names=[_place(each) for each in centers], marks=marks)
+
+
+def _place(at: NDArray[np.float64]) -> str:
+    return f"({', '.join(f'{each:g}' for each in at)})"
 
 
 def summary(rows: Sequence[Row], quantity: str, flow: str, iteration: int) -> str:

@@ -76,7 +76,8 @@ def scores(view: View, *, incomparable: bool = False) -> tuple[list[Score], dict
 
 def _label_free(known: Declared) -> bool:
     kind = getattr(diagnostics, known.diagnostic, None)
-    return kind is not None and _TRUTHS.isdisjoint(inspect.signature(kind.update).parameters)
+    reads = known.reads or (inspect.signature(kind.update).parameters if kind else _TRUTHS)  # of earlier versions
+    return _TRUTHS.isdisjoint(reads)
 
 
 def _last(view: View, member: Member, stage: str, *, group: int) -> float:

@@ -350,8 +350,9 @@ class Measurements:
 
     def _meanings(self, stage: str, name: str, results: Iterable[str]) -> dict[str, Declared | None]:
         metric = self.diagnostics[name]
-        space, width = self._spaces.get((stage, name)) or (space_of(metric, self.rename.get(name, {})), None)
-        found = {key: meaning(metric, key, space=space, width=width) for key in results}
+        rename = self.rename.get(name, {})
+        space, width = self._spaces.get((stage, name)) or (space_of(metric, rename), None)
+        found = {key: meaning(metric, key, space=space, width=width, rename=rename) for key in results}
         return {self.logged(stage, result_name(name, key)): entry for key, entry in found.items()}
 
 

@@ -125,13 +125,16 @@ class QuantitiesFile:
                 )
 
 
-def meaning(thing: object, key: str, space: str = "", width: int | None = None) -> Declared | None:
+def meaning(
+    thing: object, key: str, space: str = "", width: int | None = None, *, rename: Mapping[str, str] | None = None
+) -> Declared | None:
     """Return the description of one result of a Metric, or None if the Metric does not describe this result.
 
     A Metric has its descriptions in the attribute `quantities`, a dict from keys to Quantity. A ValueError is raised if
     the attribute is something else. A Metric without the attribute gets a description with its class name and `key` as
     title. `key` is the key of the result if the Metric returns a dict, else "". `space` is the name of the tensor that
-    the Metric gets, such as "h", or "". `width` is the size of the last axis of this tensor.
+    the Metric gets, such as "h", or "". `width` is the size of the last axis of this tensor. `rename` maps arguments of
+    `update` to the names of the tensors that they get, where these differ.
     """
     quantities = quantities_of(thing)
     if getattr(thing, "quantities", None):
@@ -148,9 +151,10 @@ def meaning(thing: object, key: str, space: str = "", width: int | None = None) 
         return None
     known, quantity = found
     part = key.removeprefix(known).removeprefix("_")
-    own = inspect.signature(thing.update).parameters if isinstance(thing, Metric) else (space,)
-    renamed = bool(space) and space not in own
-    return _entry(type(thing), known, quantity, section="other", part=part, space=space, width=width, renamed=renamed)
+    own = tuple(inspect.signature(thing.update).parameters) if isinstance(thing, Metric) else ()
+    about = {"part": part, "space": space, "width": width, "renamed": bool(space) and space not in (own or (space,))}
+    reads = tuple((rename or {}).get(argument, argument) for argument in own)
+    return _entry(type(thing), known, quantity, section="other", reads=reads, **about)
 
 
 def misnamed(thing: object, results: Iterable[str]) -> str:

@@ -13,10 +13,13 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from lightning_ssl_geometry.callbacks import GeometryMonitor, LayerGeometry
 from lightning_ssl_geometry.diagnose import choose, choosing, command, diagnose
 from lightning_ssl_geometry.diagnose.choosing import run_settings
 from lightning_ssl_geometry.diagnose.comparison import similarity
+from lightning_ssl_geometry.diagnostics import Diagnostic
 from lightning_ssl_geometry.nn import SmallCNN
+from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.choosing import choice_panels
 from lightning_ssl_geometry.report.ranking import Agreement
 
@@ -38,12 +41,12 @@ def images(count=600, labels=True):
     return (x, torch.from_numpy(held.target[:count]).long()) if labels else x
 
 
-def diagnosed(folder, networks, data):
+def diagnosed(folder, networks, data, callbacks=lambda: None):
     quiet = {"progress": False, "table": False, "accelerator": "cpu"}
     found = {}
     for name, each in networks.items():
         torch.manual_seed(0)  # the same views for all
-        found[name] = diagnose(each, data, folder, name, **quiet).folder
+        found[name] = diagnose(each, data, folder, name, callbacks=callbacks(), **quiet).folder
     return found
 
 
@@ -68,6 +71,40 @@ def test_the_rank_orders_models_that_differ_in_rank(digits):
     assert models["accuracy"].tolist() == accuracy
     assert set(scores.columns) >= {"score", "best", "tau", "tau_low", "tau_high", "regret", "regret_by_chance", "pairs"}
     assert not any("Neural collapse" in title or "Label" in title for title in scores["score"])
+
+
+class Spread(Diagnostic):
+    """A diagnostic of somebody else. With `truth`, labels go into it."""
+
+    quantities = {"": Quantity(title="Spread", low="Narrow.", high="Wide.", better="high")}
+
+    def __init__(self):
+        super().__init__()
+        self.add_sums("total")
+
+    def update(self, h):
+        self.total += h.double().var()
+
+    def compute(self):
+        return self.total
+
+
+class SpreadOfClasses(Spread):
+    quantities = {"": Quantity(title="Spread of classes", low="Narrow.", high="Wide.", better="high")}
+
+    def update(self, h, target):
+        super().update(h[:, target == 0])
+
+
+def test_diagnostics_of_others_are_scores_unless_labels_go_into_them(tmp_path):
+    def callbacks():
+        own, rename = {"mine": Spread(), "known": SpreadOfClasses()}, {"known": {"target": "label"}}
+        return [GeometryMonitor(own, stages=["test"], rename=rename), LayerGeometry({}, stage="test")]
+
+    found = choose(diagnosed(tmp_path, {"a": network(1), "b": network(8)}, images(), callbacks=callbacks), resamples=20)
+    assert [score.title for score in found.scores] == ["Spread"]
+    assert found.best("Spread") == "b"
+    assert not found.left_out
 
 
 def test_few_labels_give_lower_accuracies_of_the_same_samples(digits):
