@@ -1,7 +1,8 @@
 """What the paper says of the dynamics in words, measured: Sec. 4.2, Thm. 4.2, Remark 4.4, Prop. A.1 (2), and the rank.
 
 Sec. 4.2: whether points of one cluster move in one direction. Thm. 4.2: two views of each point start at one place;
-free points stay together, and those of a network drift apart, unless the network does not see the augmentation. Remark 4.4: Fig. 5's network with one small cluster among four. Prop. A.1 (2): the gradient of an invariant map that grows.
+free points stay together, and those of a network drift apart, unless the network does not see the augmentation. Remark
+4.4: Fig. 5's network with one small cluster among four. Prop. A.1 (2): the gradient of an invariant map that grows.
 Steps: from small weights, a network learns one direction of z at a time, at times that the eigenvalues of its neural
 kernel predict (Simon et al., On the stepwise nature of self-supervised learning, 2023). All in float64.
 """

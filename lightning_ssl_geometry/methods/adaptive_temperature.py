@@ -126,7 +126,7 @@ def _loss(loss: InfoNCELoss | None, old: dict[str, object]) -> InfoNCELoss:
         given = ", ".join(f"`{name}`" for name in sorted(old))
         deprecated(f"{given} of `AdaptiveTemperatureModule`", "`loss=InfoNCELoss(...)` with them")
     form = forms.RUSAK.but(normalize=False, similarity="distance")
-    return loss or InfoNCELoss(**{"temperature": 1.0, "form": form, **old})  # type: ignore[arg-type]
+    return InfoNCELoss(**{"temperature": 1.0, "form": form, **old}) if loss is None else loss  # type: ignore[arg-type]
 
 
 def _outputs(projector: nn.Module) -> int:

@@ -1,10 +1,10 @@
 """SSLModule, the base class of all methods."""
 
-__all__ = ["BATCH_SIZE", "CONTRASTIVE_LOSS", "LOSS", "ONCE_BY_POSITION", "SSLModule", "SSLSettings"]
+__all__ = ["BATCH_SIZE", "CONTRASTIVE_LOSS", "LOSS", "ONCE_BY_POSITION", "SSLModule", "SSLSettings", "loss_or"]
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -352,6 +352,16 @@ class SSLModule(L.LightningModule):
         if self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             warmup = min(warmup, int(total))  # a trial of a few batches is shorter than any warm-up
         return warmup, int(total)
+
+
+def loss_or(default: Callable[[], nn.Module], loss: nn.Module | None) -> nn.Module:
+    """Return the loss of a method, or the default for None. Raise a ValueError if it is nothing that can be called."""
+    if loss is None:
+        return default()
+    if isinstance(loss, type) or not callable(loss):
+        got = f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss)
+        raise ValueError(f"Expected `loss` to be a module or None, but got {got}.")
+    return loss
 
 
 def _lazy_weights(modules: Sequence[nn.Module]) -> list[nn.Parameter]:

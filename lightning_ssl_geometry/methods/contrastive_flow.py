@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import ConstantLR
 from lightning_ssl_geometry.checks import at_least, inside
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import VariationalLoss
-from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, SSLModule, SSLSettings, loss_or
 from lightning_ssl_geometry.methods.two_views import two_views
 from lightning_ssl_geometry.papers import CALDER_LEE
 from lightning_ssl_geometry.quantity import Quantity
@@ -100,7 +100,7 @@ class ContrastiveFlowModule(SSLModule):
         if network is None and self.chunk_size is not None:
             raise ValueError(f"Expected `chunk_size` beside a `network`, but got {self.chunk_size} for free points.")
         self.start = None if network is None else copy.deepcopy(network).requires_grad_(False)
-        self.loss = loss or VariationalLoss(temperature=0.5)
+        self.loss = loss_or(partial(VariationalLoss, temperature=0.5), loss)
         self.radius = radius
         self.register_buffer("cloud", cloud)
 

@@ -8,6 +8,7 @@ change these dimensions (Rusak et al., Content suppresses style, 2022, App. E).
 __all__ = ["DirectCLRModule"]
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Unpack
 
 from torch import nn
@@ -15,7 +16,7 @@ from torch import nn
 from lightning_ssl_geometry.checks import at_least
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, ONCE_BY_POSITION, SSLSettings
+from lightning_ssl_geometry.methods.base import BATCH_SIZE, CONTRASTIVE_LOSS, ONCE_BY_POSITION, SSLSettings, loss_or
 from lightning_ssl_geometry.methods.two_views import TwoViewModule
 from lightning_ssl_geometry.nn import SubVector
 from lightning_ssl_geometry.papers import DIRECTCLR
@@ -56,6 +57,5 @@ class DirectCLRModule(TwoViewModule):
         features = getattr(backbone, "out_dim", subvector_dim)
         if features < subvector_dim:
             raise ValueError(f"Expected `subvector_dim` <= D = {features}, but got {subvector_dim}.")
-        super().__init__(
-            backbone, SubVector(subvector_dim), loss or InfoNCELoss(temperature=0.1, negatives="other"), **settings
-        )
+        loss = loss_or(partial(InfoNCELoss, temperature=0.1, negatives="other"), loss)
+        super().__init__(backbone, SubVector(subvector_dim), loss, **settings)

@@ -22,6 +22,7 @@ Special cases are the local objectives of Deep InfoMax, CPC and Greedy InfoMax (
 __all__ = ["HSSLModule"]
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Unpack
 
 import torch
@@ -32,7 +33,7 @@ from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.functional.groups.fibers import Axis, Pooling
 from lightning_ssl_geometry.introspection import gradient_isolated, submodule
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import ONCE_BY_POSITION, SSLSettings
+from lightning_ssl_geometry.methods.base import ONCE_BY_POSITION, SSLSettings, loss_or
 from lightning_ssl_geometry.methods.fiber_pairs import FIBER_QUANTITIES, FiberPairs, Mode
 from lightning_ssl_geometry.methods.on_fibers import OnFibers, fiber_head
 from lightning_ssl_geometry.quantity import Quantity
@@ -131,7 +132,7 @@ class HSSLModule(OnFibers):
         inside("[0, 1]", hybrid_weight=hybrid_weight)
         super().__init__(backbone, fiber_head(backbone, base_size) if projector is None else projector, **settings)
         self.on_fibers(pairs, group_shape, classifier, seed=seed)
-        self.loss = loss or InfoNCELoss(temperature=0.1, form="KELLER")
+        self.loss = loss_or(partial(InfoNCELoss, temperature=0.1, form="KELLER"), loss)
         self.hybrid_weight = hybrid_weight
         self.blocks, self.heads = tuple(blocks or ()), nn.ModuleList(heads or ())
         if isinstance(blocks, str) or len(self.blocks) != len(self.heads) or len(set(self.blocks)) < len(self.blocks):

@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from lightning_ssl_geometry.checks import inside
 from lightning_ssl_geometry.functional.byol import byol_momentum
 from lightning_ssl_geometry.losses import BYOLLoss
-from lightning_ssl_geometry.methods.base import LOSS, SSLModule
+from lightning_ssl_geometry.methods.base import LOSS, SSLModule, loss_or
 from lightning_ssl_geometry.papers import BYOL
 from lightning_ssl_geometry.quantity import Chart, Quantity
 
@@ -71,7 +71,7 @@ class MovingTarget(SSLModule):
                 )
         self.predictor = predictor
         self.momentum, self.final_momentum = momentum, final_momentum
-        self.loss = loss or BYOLLoss()
+        self.loss = loss_or(BYOLLoss, loss)
         self.target = AveragedModel(self._online()).requires_grad_(False)
         self.target.n_averaged += 1  # the copy is the first of those averaged: the next is not copied over it
         self._steps = 1

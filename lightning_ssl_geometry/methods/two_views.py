@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.losses import InfoNCELoss
-from lightning_ssl_geometry.methods.base import ONCE_BY_POSITION, SSLModule, SSLSettings
+from lightning_ssl_geometry.methods.base import ONCE_BY_POSITION, SSLModule, SSLSettings, loss_or
 from lightning_ssl_geometry.settings import passed_on
 from lightning_ssl_geometry.types import Batch, Observation
 
@@ -39,7 +39,7 @@ class TwoViewModule(SSLModule):
         **settings: Unpack[SSLSettings],
     ) -> None:
         super().__init__(backbone, projector, **settings)
-        self.loss = loss or type(self).default_loss()
+        self.loss = loss_or(type(self).default_loss, loss)
 
     def step(self, batch: Batch) -> Observation:
         h, z = self.embed(two_views(batch))

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -74,9 +75,9 @@ def test_the_rank_orders_models_that_differ_in_rank(digits):
 
 
 class Spread(Diagnostic):
-    """A diagnostic of somebody else. With `truth`, labels go into it."""
+    """A diagnostic of somebody else."""
 
-    quantities = {"": Quantity(title="Spread", low="Narrow.", high="Wide.", better="high")}
+    quantities: ClassVar = {"": Quantity(title="Spread", low="Narrow.", high="Wide.", better="high")}
 
     def __init__(self):
         super().__init__()
@@ -90,7 +91,9 @@ class Spread(Diagnostic):
 
 
 class SpreadOfClasses(Spread):
-    quantities = {"": Quantity(title="Spread of classes", low="Narrow.", high="Wide.", better="high")}
+    """Another one, into which labels go."""
+
+    quantities: ClassVar = {"": Quantity(title="Spread of classes", low="Narrow.", high="Wide.", better="high")}
 
     def update(self, h, target):
         super().update(h[:, target == 0])
