@@ -27,6 +27,10 @@ PAPER = {  # file -> transformation -> test accuracies of MNIST in %, as far as 
         "scale": {"a-ssl": 95.2, "frozen": 87.2, "supervised": 99.3},
     },
 }
+BESIDE = {  # transformation -> further line of Table 1 -> its cells, in the order of the arms
+    "translation": {"translation, pairs at most two steps apart": ["", "translation, h-ssl near", "", ""]},
+    "scale": {"scale, kernels of 11 pixels (11/3)": [f"scale (11/3), {name}" for name in ARMS]},
+}
 WITHOUT = {"translation": "MLP, translation", "scale": "CNN (6 x CHW), scale"}  # structure
 
 
@@ -45,6 +49,8 @@ def by_arm(what: str, score: str) -> Iterator[list[str]]:
                 f"{cell} ({known[name]})" if name in known else cell for name, cell in zip(ARMS, cells, strict=True)
             ]
         yield [WITHOUT[group] if what == "table2" else group, *cells]
+        if what == "table1":
+            yield from ([said, *scores(what, score, of)] for said, of in BESIDE.get(group, {}).items())
 
 
 def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
