@@ -214,18 +214,15 @@ def steps(seed: int) -> list[Row]:
         z1, z2 = f(x)
         c = (z1.T @ z2 + z2.T @ z1) / (2 * n)
         value = (c - torch.eye(len(c), dtype=c.dtype)).square().sum()
-        rank = int((torch.linalg.eigvalsh(c.detach()) > 0.5).sum())
-        seen.append((time, value.item(), rank))
-        for k in range(len(found), rank):
+        seen.append((time, value.item()))
+        for k in range(len(found), int((torch.linalg.eigvalsh(c.detach()) > 0.5).sum())):
             found[k] = time
         with torch.no_grad():
             for weight, gradient in zip(weights, torch.autograd.grad(value, weights), strict=True):
                 weight -= step * gradient
         time += step
     rows += [Row("steps", "measured", seed, k + 1, time) for k, time in found.items()]
-    for time, value, rank in seen[:: max(1, len(seen) // 300)]:
-        rows += [Row("loss", "loss", seed, time, value), Row("rank", "rank", seed, time, rank)]
-    return rows
+    return rows + [Row("loss", "loss", seed, time, value) for time, value in seen[:: max(1, len(seen) // 300)]]
 
 
 def _swapped_root(kernel: Tensor) -> Tensor:
@@ -300,18 +297,34 @@ def times_table(rows: Sequence[Row]) -> str:
         said, seen = (of(rows, "steps", arm, k) for arm in ("predicted", "measured"))
         ratio = [seen[seed] / said[seed] for seed in said if seed in seen]
         shown = [over_seeds(list(found.values()), ".3g", ".2g") for found in (said, seen)]
-        cells.append([str(k), *shown, over_seeds(ratio, ".2f")])
+        cells.append([str(k), *shown, over_seeds(ratio, ".3f")])
     return markdown(["step", "predicted time", "measured", "measured / predicted"], cells)
 
 
-def step_figure(rows: Sequence[Row], experiment: str, ylabel: str, *, title: str):
-    """The loss or the rank of the first seed over time, and the predicted times of the steps."""
+def step_figures(rows: Sequence[Row]) -> dict[str, object]:
+    """The loss and the rank of the first seed over time, and the predicted times of the steps."""
     seed = rows[0].seed
-    at, found = np.array([(row.at, row.value) for row in rows if (row.experiment, row.seed) == (experiment, seed)]).T
-    drawn = [Curve(experiment, at, found, "blue")]
+    at, lost = np.array([(row.at, row.value) for row in rows if (row.experiment, row.seed) == ("loss", seed)]).T
+    passed = np.array([of(rows, "steps", "measured", k)[seed] for k in range(1, MODES + 1)])
+    times = np.concatenate([[0.0], passed.repeat(2), [1.05 * passed[-1]]])
+    rank = np.arange(MODES + 1).repeat(2).astype(float)
+    return {
+        "steps": step_figure(rows, Curve("loss", at, lost, "blue"), "loss", title="The loss falls in steps"),
+        "rank": step_figure(
+            rows,
+            Curve("rank", times, rank, "blue"),
+            "eigenvalues of C above 1/2",
+            title="The rank of z rises in steps",
+        ),
+    }
+
+
+def step_figure(rows: Sequence[Row], seen: Curve, ylabel: str, *, title: str):
+    """What was seen of the first seed over time, and the predicted times of the steps."""
+    seed, drawn = rows[0].seed, [seen]
     for k in range(1, MODES + 1):
         time = of(rows, "steps", "predicted", k)[seed]
-        drawn.append(Curve("", np.full(60, time), np.linspace(0.0, found.max(), 60), "muted", dash="dotted"))
+        drawn.append(Curve("", np.full(60, time), np.linspace(0.0, seen.y.max(), 60), "muted", dash="dotted"))
     notes = (f"Dotted: the times that the eigenvalues of the neural kernel predict. Seed {seed}.",)
     caption = Caption(title=title, notes=notes)
     return curves(drawn, xlabel="time (step size times steps)", ylabel=ylabel, floor=0.0, caption=caption)
@@ -342,14 +355,12 @@ def drawings(rows: Sequence[Row]):
         caption=Caption(title="Thm. 4.2: two views of a point", notes=(*notes, "Free points: 0, as without noise.")),
     )
     found = {"thm_4_2": views}
-    for centers, where, key in (("orthogonal", "orthogonal ones", ""), ("collinear", "ones on a line", "_line")):
+    for centers, where, key in (("orthogonal", "four orthogonal ones", ""), ("collinear", "four on a line", "_line")):
         colors = {f"{centers}, {name}": color for name, color in zip(SIZES, ("blue", "orange", "green"), strict=False)}
         found[f"remark_4_4{key}"] = curves(
             lines(rows, "Remark 4.4", colors, bounds=(-1.0, 1.0)),
             xlabel="iteration",
             ylabel="silhouette of the small cluster",
-            caption=Caption(title=f"Remark 4.4: a small cluster among four {where}", notes=notes),
+            caption=Caption(title=f"Remark 4.4: a small cluster among {where}", notes=notes),
         )
-    found["steps"] = step_figure(rows, "loss", "loss", title="The loss falls in steps")
-    found["rank"] = step_figure(rows, "rank", "eigenvalues of C above 1/2", title="The rank of z rises in steps")
-    return found
+    return found | step_figures(rows)
