@@ -161,7 +161,8 @@ def fit_all(flows: Iterable[Flow], options: argparse.Namespace) -> list[Run]:
 def _alone() -> None:
     """Make a process fit quietly, on one core."""
     torch.set_num_threads(1)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
 
 
