@@ -30,6 +30,7 @@ _LINE, _LETTER = 11.0, 5.6  # of a label, in pixels
 _NEAR = 12.0  # a label that is farther from its point has a line to it
 _PLACES = [(dx, dy) for dy in (0.0, 10.0, -10.0) for dx in (8.0, -8.0)]
 _PLACES += [(dx, dy) for far in range(18, 90, 12) for dy in (far, -far) for dx in (8.0, -8.0, 30.0, -30.0)]
+_ORDERS = 20
 _Box = tuple[float, float, float, float]
 
 
@@ -109,17 +110,39 @@ def line(axes: "Axes", at: tuple[float, float], offset: tuple[float, float], col
 def _offsets(
     places: Sequence[tuple[float, float]], widths: Sequence[float], inside: tuple[float, float]
 ) -> list[tuple[float, float] | None]:
-    """Find an offset for each label at which it covers no point, earlier label or axis; None if there is none."""
+    """Find an offset for each label at which it covers no point, other label or axis; None if there is none.
+
+    Labels are placed one after the other. Of some orders, the one is taken whose labels are nearest to their points.
+    """
+    generator, count = np.random.default_rng(0), len(places)
+    orders = [range(count), *(generator.permutation(count).tolist() for _ in range(_ORDERS))]
+    found = [_placed(order, places, widths, inside) for order in orders]
+    nearest = min(found, key=lambda chosen: sum(chosen))
+    return [_PLACES[place] if place < len(_PLACES) else None for place in nearest]
+
+
+def _placed(
+    order: Sequence[int],
+    places: Sequence[tuple[float, float]],
+    widths: Sequence[float],
+    inside: tuple[float, float],
+) -> list[int]:
+    """Place labels in an order. Return, for each, a place in `_PLACES`, or twice their number if none is free."""
     high = 1e9
     taken = [(x - 4, x + 4, y - 4, y + 4) for x, y in places]
     taken += [(-high, inside[0], -high, high), (inside[1], high, -high, high)]
-    chosen: list[tuple[float, float] | None] = []
-    for number, ((x, y), width) in enumerate(zip(places, widths, strict=True)):
+    chosen = [0] * len(places)
+    for number in order:
         others = taken[:number] + taken[number + 1 :]
-        boxes = [_box(x, y, width, offset) for offset in _PLACES]
-        free = [place for place, box in enumerate(boxes) if not any(_overlap(box, other) for other in others)]
-        taken += [boxes[free[0]]] if free else []
-        chosen.append(_PLACES[free[0]] if free else None)
+        boxes = (_box(*places[number], widths[number], offset) for offset in _PLACES)
+        free = (
+            (place, box)
+            for place, box in enumerate(boxes)
+            if not any(_overlap(_wider(box, _PLACES[place]), other) for other in others)
+        )
+        place, box = next(free, (2 * len(_PLACES), None))
+        chosen[number] = place
+        taken += [] if box is None else [box]
     return chosen
 
 
@@ -127,6 +150,12 @@ def _box(x: float, y: float, width: float, offset: tuple[float, float]) -> _Box:
     dx, dy = offset
     low = x + dx if dx > 0 else x + dx - width
     return low, low + width, y + dy - _LINE / 2, y + dy + _LINE / 2
+
+
+def _wider(box: _Box, offset: tuple[float, float]) -> _Box:
+    """Keep a label that is far from its point away from other points, to which it would seem to belong."""
+    pad = 12.0 if abs(offset[1]) > _NEAR else 0.0
+    return box[0] - pad, box[1] + pad, box[2], box[3]
 
 
 def _overlap(a: _Box, b: _Box) -> bool:
