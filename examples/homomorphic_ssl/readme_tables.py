@@ -50,7 +50,8 @@ def by_arm(what: str, score: str) -> Iterator[list[str]]:
             ]
         yield [WITHOUT[group] if what == "table2" else group, *cells]
         if what == "table1":
-            yield from ([said, *scores(what, score, of)] for said, of in BESIDE.get(group, {}).items())
+            beside = ([said, *scores(what, score, of)] for said, of in BESIDE.get(group, {}).items())
+            yield from (line for line in beside if any(line[1:]))
 
 
 def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
