@@ -3,6 +3,7 @@
 import argparse
 import csv
 import hashlib
+import io
 import json
 import math
 import os
@@ -83,7 +84,7 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     if what:
         made.add_argument("what", choices=what)
-    made.add_argument("--root", type=Path, help="folder of the data")
+    made.add_argument("--root", type=lambda text: Path(text).resolve(), help="folder of the data")
     made.add_argument("--output", type=output_folder, default=Path(output).resolve())
     add_seeds_and_jobs(made, [0, 1, 2], jobs=1)
     made.add_argument("more", nargs="*", default=[], help="after --: more arguments of ssl-geometry fit")
@@ -92,11 +93,18 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """End the command with one line if it is interrupted, or a file or folder cannot be read or written."""
+    """End the command with one line if it is interrupted, or a file or folder cannot be read or written.
+
+    Signs that the terminal does not have, such as ±, are replaced there.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         yield
     except KeyboardInterrupt:
-        print(f"{Path(sys.argv[0]).name}: stopped. The same command goes on with it.", file=sys.stderr)
+        print(
+            f"{Path(sys.argv[0]).name}: stopped. The same command does not repeat what has finished.", file=sys.stderr
+        )
         sys.exit(130)
     except OSError as error:
         print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
@@ -116,7 +124,7 @@ def processes(jobs: int, start: Callable[[], Any] | None = None) -> Iterator[Pro
             yield pool
         except BrokenProcessPool:
             time.sleep(0.5)  # Ctrl-C goes to all processes, and may reach this one last
-            sys.exit("A process was ended, or ran out of memory. The same command goes on with what is left.")
+            sys.exit("A process was ended, or ran out of memory. The same command does not repeat what has finished.")
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -131,20 +139,26 @@ def _begin(start: Callable[[], Any] | None) -> None:
 
 def add_seeds_and_jobs(made: argparse.ArgumentParser, seeds: list[int], *, jobs: int) -> None:
     """Add `--seeds`, different numbers, and `--jobs`, with these defaults."""
-    made.add_argument("--seeds", type=at_least(0), nargs="+", default=seeds, action=Different)
+    add_seeds(made, seeds)
     made.add_argument("--jobs", type=at_least(1), default=jobs, help="runs at a time")
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Make the type of an argument that is an integer of at least this."""
+def add_seeds(made: argparse.ArgumentParser, seeds: list[int]) -> None:
+    """Add `--seeds`, different numbers, with this default."""
+    made.add_argument("--seeds", type=at_least(0, most=2**32 - 1), nargs="+", default=seeds, action=Different)
+
+
+def at_least(least: int, most: float = math.inf) -> Callable[[str], int]:
+    """Make the type of an argument that is an integer of at least this, and at most that."""
 
     def read(text: str) -> int:
         try:
-            if (number := int(text)) >= least:
+            if least <= (number := int(text)) <= most:
                 return number
         except ValueError:
             pass
-        raise argparse.ArgumentTypeError(f"Expected an integer >= {least}, but got {text!r}.")
+        limits = f">= {least}" if most == math.inf else f"from {least} to {most}"
+        raise argparse.ArgumentTypeError(f"Expected an integer {limits}, but got {text!r}.")
 
     return read
 
@@ -193,6 +207,10 @@ def command(
         data_seed: The data's seed, if it is not that of the process.
         program: What Python runs.
     """
+    for word in options.more:
+        name = word.partition("=")[0]
+        if name == "--seed_everything" or name.endswith(".seed"):
+            sys.exit(f"Expected no seed after --, since --seeds gives the seeds, but got {word!r}.")
     words = [*program, *(word for config in configs for word in ("--config", str(config))), *added]
     of_data = f"--data.init_args.seed={seed if data_seed is None else data_seed}"
     words += ["--seed_everything", str(seed), of_data, *(f"{key}seed={seed}" for key in seeded)]
@@ -347,7 +365,8 @@ def grid(
         options: The recipe's arguments.
         arms: Arm -> what it adds to the command line.
         fit: Makes the Fit of (options, arm, what it adds, seed).
-        every_seed: End the command if any run is missing; otherwise only if an arm has no finished run at all.
+        every_seed: End the command if any run is missing; otherwise only if an arm has no finished run at all, and
+            :func:`end_if_seeds_are_missing` says it at the end.
 
     Returns:
         Arm -> seed -> what `Fit.done` found.
@@ -362,6 +381,12 @@ def grid(
     if missing:
         sys.exit(f"No finished run of {missing}: see the log.txt of each, or give fewer --seeds.")
     return runs
+
+
+def end_if_seeds_are_missing(runs: Mapping[str, Mapping[int, Any]], seeds: Sequence[int]) -> None:
+    """End the command with a message if an arm has no finished run of a seed, after its tables have been made."""
+    if missing := [(arm, seed) for arm, found in runs.items() for seed in seeds if seed not in found]:
+        sys.exit(f"No finished run of {missing}: the tables and figures above are of fewer seeds there.")
 
 
 def paths(runs: Mapping[str, Mapping[int, Path]]) -> dict[str, list[Path]]:
@@ -470,6 +495,11 @@ def _filled(cells: Sequence[str | None], line: str) -> list[str]:
     """Cells of a table's line, with those of the line in the file in place of None."""
     there = line.strip("| ").split(" | ")
     return [old if cell is None else cell for cell, old in zip(cells, there, strict=True)]
+
+
+def of_seeds(count: int) -> str:
+    """The note of a figure on what a line and its band are."""
+    return "Mean and standard deviation over seeds." if count > 1 else "One seed."
 
 
 def over_seeds(values: Sequence[float], digits: str, spread_digits: str = "") -> str:

@@ -131,9 +131,38 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     with pytest.raises(SystemExit, match=r"Expected 3 readouts in .*small.*metrics.csv, but got 2, fewer than"):
         make(script("geometry_of_contrastive_learning"), *same)
     metrics.write_text(kept)
-    (output / "moderate" / "seed0" / "version_0" / "linear_evaluation.csv").write_text("")
-    with pytest.raises(SystemExit, match=r"Expected an evaluation in .*linear_evaluation.csv, but got none. Delete"):
-        make(script("geometry_of_contrastive_learning"), *same)
+    damages = [
+        (
+            "linear_evaluation.csv",
+            "",
+            r"Expected an evaluation of .*trained \(all labels\).*evaluation.csv, but got none",
+        ),
+        (
+            "linear_evaluation.csv",
+            slice(-1),
+            r"Expected an evaluation of trained \(10 labels\) in .*, but got none. Del",
+        ),
+        (
+            "geometry/probe/projector_singular_values.csv",
+            slice(-1),
+            r"Expected 3 readouts in .*values.csv, but got 2, few",
+        ),
+    ]
+    for name, left, said in damages:
+        file = output / "moderate" / "seed0" / "version_0" / name
+        kept = file.read_text()
+        file.write_text("".join(kept.splitlines(keepends=True)[left]) if isinstance(left, slice) else left)
+        with pytest.raises(SystemExit, match=said):
+            make(script("geometry_of_contrastive_learning"), *same)
+        file.write_text(kept)
+    checkpoint = output / "moderate" / "seed0" / "version_0" / "checkpoints" / "last.ckpt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:20_000])
+    with pytest.raises(OSError, match=r"last.ckpt cannot be read .* Delete its run's folder to run it again"):
+        make(script("geometry_of_contrastive_learning"), *same, "--grid", "generators")
+    with pytest.raises(
+        SystemExit, match="Expected no seed after --, since --seeds gives the seeds, but got '--seed_ev"
+    ):
+        make(script("geometry_of_contrastive_learning"), *same, "--", "--seed_everything=5")
     assert (output / "results.csv").read_text() == before
 
 

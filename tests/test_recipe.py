@@ -19,8 +19,8 @@ from recipes import EXAMPLES, beside, script
     ("words", "message"),
     [
         (["--jobs", "0"], "argument --jobs: Expected an integer >= 1, but got '0'."),
-        (["--seeds", "0", "x"], "argument --seeds: Expected an integer >= 0, but got 'x'."),
-        (["--seeds=-1"], "argument --seeds: Expected an integer >= 0, but got '-1'."),
+        (["--seeds", "0", "x"], "argument --seeds: Expected an integer from 0 to 4294967295, but got 'x'."),
+        (["--seeds=-1"], "argument --seeds: Expected an integer from 0 to 4294967295, but got '-1'."),
         (["--seeds", "1", "0", "1"], "argument --seeds: Expected different numbers, but got [1, 0, 1]."),
         (["--output", __file__], "argument --output: Expected a folder, or the name of a new one, but"),
         (["--output", f"{__file__}/below"], "test_recipe.py' is a file."),
@@ -53,7 +53,7 @@ def test_a_recipe_that_is_interrupted_says_so_in_one_line(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended, recipe.errors_in_one_line():
         raise KeyboardInterrupt
     assert ended.value.code == 130
-    assert capsys.readouterr().err == "reproduce.py: stopped. The same command goes on with it.\n"
+    assert capsys.readouterr().err == "reproduce.py: stopped. The same command does not repeat what has finished.\n"
 
 
 @pytest.mark.parametrize("code", [1, 2])
@@ -108,9 +108,14 @@ if __name__ == "__main__":
         os.kill(int(ready[0].read_text()), ending)
     said = run.communicate(timeout=60)[1]
     if ending == signal.SIGINT:
-        assert (run.returncode, said) == (130, "recipe_of_two.py: stopped. The same command goes on with it.\n")
+        assert (run.returncode, said) == (
+            130,
+            "recipe_of_two.py: stopped. The same command does not repeat what has finished.\n",
+        )
     else:
-        assert said == "A process was ended, or ran out of memory. The same command goes on with what is left.\n"
+        assert (
+            said == "A process was ended, or ran out of memory. The same command does not repeat what has finished.\n"
+        )
 
 
 @pytest.fixture
@@ -336,6 +341,22 @@ class Kept(NamedTuple):
 
     name: str
     value: float
+
+
+@pytest.mark.parametrize("seed", ["-1", "4294967296", "x"])
+def test_seeds_are_those_that_processes_take(seed, capsys):
+    with pytest.raises(SystemExit):
+        beside("", "recipe").parser("", "runs").parse_args(["--seeds", seed])
+    assert "Expected an integer from 0 to 4294967295, but got" in capsys.readouterr().err
+
+
+def test_seeds_without_a_run_are_named_at_the_end():
+    recipe = beside("", "recipe")
+    recipe.end_if_seeds_are_missing({"a": {0: 1, 1: 1}}, [0, 1])
+    with pytest.raises(
+        SystemExit, match=r"No finished run of \[\('a', 1\)\]: the tables and figures above are of fewer"
+    ):
+        recipe.end_if_seeds_are_missing({"a": {0: 1}, "b": {0: 1, 1: 1}}, [0, 1])
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from recipe import (  # noqa: E402
     finished,
     grid,
     markdown,
+    of_seeds,
     over_seeds,
     parser,
     paths,
@@ -270,10 +271,6 @@ def by_layer(rows: list[Row], what: str):
     notes = ("Solid: style. Dashed: content. Mean and standard deviation over seeds.",)
     caption = Caption(title="Latents by layer", notes=notes)
     return curves(lines, xlabel="layer", ylabel="adjusted R²", floor=0.0, ceiling=1.0, names=names, caption=caption)
-
-
-def of_seeds(count: int) -> str:
-    return "Mean and standard deviation over seeds." if count > 1 else "One seed."
 
 
 def temperatures(rows: list[Row], arm: str) -> np.ndarray:

@@ -16,6 +16,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,16 +134,28 @@ class Generators(NamedTuple):
 
 def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int) -> Network:
     """Load the model of a finished run, in eval mode, and its data."""
-    whole = yaml.safe_load((path / "config.yaml").read_text())  # of `fit`, with arguments that only it has
-    words = [f"--{key}={json.dumps(whole[key])}" for key in ("seed_everything", "model", "data")]
+    with _one_line(path / "config.yaml"):
+        whole = yaml.safe_load((path / "config.yaml").read_text())  # of `fit`, with arguments that only it has
+        words = [f"--{key}={json.dumps(whole[key])}" for key in ("seed_everything", "model", "data")]
     words += ["--trainer.accelerator=cpu", "--trainer.logger=false"]
     words += [f"--data.init_args.root={options.root}"] if options.root else []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "LightningCLI's args parameter")  # beside the arguments of this script
         cli = lightning_cli(words, run=False)
     cli.datamodule.setup()
-    load_weights(cli.model, path / "checkpoints" / "last.ckpt")
+    with _one_line(path / "checkpoints" / "last.ckpt"):
+        load_weights(cli.model, path / "checkpoints" / "last.ckpt")
     return Network(cli.model.eval(), cli.datamodule, strength, seed, flips=options.size != "smoke")
+
+
+@contextmanager
+def _one_line(file: Path) -> Iterator[None]:
+    """End the command with one line if a file of a finished run is damaged."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise OSError(f"{file} cannot be read ({said}). Delete its run's folder to run it again.") from error
 
 
 def images(data: ImageDataModule, split: str, count: int) -> dict[str, Tensor]:
@@ -192,12 +205,12 @@ def of_each(
         for strength, seed, path in each(runs)
         if not _is_newer(files[strength, seed], path / "checkpoints" / "last.ckpt")
     ]
-    if options.jobs == 1:
+    if min(options.jobs, len(missing)) <= 1:
         for one in missing:
             print(one())
     else:
         threads = max(1, (os.cpu_count() or 1) // options.jobs)
-        with processes(options.jobs, partial(torch.set_num_threads, threads)) as pool:
+        with processes(min(options.jobs, len(missing)), partial(torch.set_num_threads, threads)) as pool:
             for made in [pool.submit(one) for one in missing]:
                 print(made.result(), flush=True)
     rows = [row for file in files.values() for row in read(file, kind)]

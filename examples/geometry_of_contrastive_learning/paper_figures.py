@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from draw_points import Point, points
 from numpy.typing import NDArray
+from recipe import of_seeds
 
 from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report import read_run
@@ -68,7 +69,7 @@ def line(label: str, x: NDArray[np.float64], values: NDArray[np.float64], color:
 
 def seeds_of(groups: Groups) -> str:
     """The note on what a line and its band are."""
-    return "Mean and standard deviation over seeds." if max(map(len, groups.values())) > 1 else "One seed."
+    return of_seeds(max(map(len, groups.values())))
 
 
 def figure_3(groups: Groups) -> "Figure":
@@ -143,7 +144,7 @@ def gains(rows: list[Row]):
                 mean = float(np.mean(values))
                 dots_of.append(Dot(f"{when}{said}", mean, std, f"{mean:.2f}", "muted" if when else color))
         chart.append((strength, dots_of))
-    notes = ("Null: between samples. Mean and standard deviation over seeds.",)
+    notes = ("Null: between samples.", of_seeds(len({row.seed for row in rows})))
     caption = Caption(title="Gain of W on two kinds of displacements", notes=notes)
     return dots(chart, xlabel="gain: squared length behind W, isotropic = 1", caption=caption)
 
@@ -162,7 +163,7 @@ def generators(rows: list[Row]):
             std = float(np.std(found, ddof=1)) if len(found) > 1 else np.nan
             dots_of.append(Dot(said, float(np.mean(found)), std, f"{np.mean(found):.2f}", color))
         chart.append((strength, dots_of))
-    caption = Caption(title="Gain of W after training", notes=("Mean and standard deviation over seeds.",))
+    caption = Caption(title="Gain of W after training", notes=(of_seeds(len({row.seed for row in rows})),))
     return dots(chart, xlabel="gain, isotropic = 1", caption=caption)
 
 

@@ -48,7 +48,20 @@ from paper_figures import (  # noqa: E402
     generators,
     rank_against_accuracy,
 )
-from recipe import Fit, command, errors_in_one_line, finished, grid, markdown, over_seeds, parser, paths, save, write  # noqa: E402
+from recipe import (  # noqa: E402
+    Fit,
+    command,
+    end_if_seeds_are_missing,
+    errors_in_one_line,
+    finished,
+    grid,
+    markdown,
+    over_seeds,
+    parser,
+    paths,
+    save,
+    write,
+)
 
 VIEWS = "--data.init_args.views.init_args."
 PROJECTOR = "--model.init_args.projector"
@@ -118,21 +131,38 @@ def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) ->
 
 
 def check_whole(groups: dict[str, list[Path]]) -> None:
-    """End the command if a finished run has fewer readouts than another, or no linear evaluation: a file is damaged."""
-    counts = {}
-    for path in (path for runs in groups.values() for path in runs):
-        run = read_run(path)
-        counts[path] = min((len(s.value) for name, s in run.scalars.items() if name.startswith("probe/")), default=0)
-        if not run.evaluations:
-            sys.exit(_damaged(path / "linear_evaluation.csv", "an evaluation", "none"))
-    most = max(counts.values())
-    for path, count in counts.items():
+    """End the command if a finished run has fewer readouts or other evaluations than another: a file is damaged."""
+    runs = [run for _, run in each_run(groups)]
+    evaluated = [{(found.features, found.labels) for found in run.evaluations} for run in runs]
+    for run, found in zip(runs, evaluated, strict=True):
+        if lost := set().union(*evaluated) - found or ({("trained", "all")} - found):
+            said = ", ".join(f"{features} ({labels} labels)" for features, labels in sorted(map(_in_words, lost)))
+            sys.exit(_damaged(run.folder / "linear_evaluation.csv", f"an evaluation of {said}", "none"))
+    counts = [min((len(s.value) for name, s in run.scalars.items() if _probed(name)), default=0) for run in runs]
+    most = max(counts)
+    for run, count in zip(runs, counts, strict=True):
         if count < most:
-            sys.exit(_damaged(path / "metrics.csv", f"{most} readouts", f"{count}, fewer than in another run"))
+            sys.exit(_damaged(run.folder / "metrics.csv", f"{most} readouts", f"{count}, fewer than in another run"))
+        of_kind = [other for other in runs if other.scalars.keys() == run.scalars.keys()]  # of the same projector
+        for name in {name for other in of_kind for name in other.arrays if _probed(name)}:
+            rows = len(run.arrays[name].values) if name in run.arrays else 0
+            expected = max(len(other.arrays[name].values) for other in of_kind if name in other.arrays)
+            if rows < expected:
+                file = run.folder / "geometry" / f"{name}.csv"
+                sys.exit(_damaged(file, f"{expected} readouts", f"{rows}, fewer than in another run"))
+
+
+def _probed(name: str) -> bool:
+    return name.startswith("probe/")
+
+
+def _in_words(evaluation: tuple[str, object]) -> tuple[str, str]:
+    return evaluation[0], f"{evaluation[1]}"
 
 
 def _damaged(file: Path, expected: str, got: str) -> str:
-    return f"Expected {expected} in {file}, but got {got}. Delete {file.parent} to run it again."
+    version = next((folder for folder in file.parents if folder.name.startswith("version_")), file.parent)
+    return f"Expected {expected} in {file}, but got {got}. Delete {version} to run it again."
 
 
 def results(groups: dict[str, list[Path]]) -> list[Row]:
@@ -307,7 +337,9 @@ def main() -> None:
         options.grid = "strengths"
         later(options, grid(options, dict(settings("strengths")), fit))
     else:
-        draw(options, paths(grid(options, dict(settings(options.grid)), fit, every_seed=False)))
+        runs = grid(options, dict(settings(options.grid)), fit, every_seed=False)
+        draw(options, paths(runs))
+        end_if_seeds_are_missing(runs, options.seeds)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,9 @@ def clouds(
         _cloud(axes, z, label, order.permutation(len(z)))
         for name, tip in marks:
             axes.plot([0, tip[0]], [0, tip[1]], color=COLORS["muted"], linewidth=1.0, zorder=3)
-            axes.annotate(name, tip, (4, 4), textcoords="offset points", color=COLORS["ink"], fontsize=TEXT, zorder=4)
+            beside = {"ha": "right" if tip[0] < 0 else "left", "va": "top" if tip[1] < 0 else "bottom"}
+            style = {"color": COLORS["ink"], "fontsize": TEXT, "zorder": 4}
+            axes.annotate(name, tip, (3, -3 if tip[1] < 0 else 3), textcoords="offset points", **beside, **style)
     corner = cells[-1 - (len(panels) - 1) % columns]  # the first of the last row
     for number, name in enumerate(names):
         right, down = number % _BESIDE * WIDTH / _BESIDE, number // _BESIDE * _LINE

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from recipe import add_seeds_and_jobs, markdown, over_seeds, processes, save, write
+from recipe import add_seeds_and_jobs, markdown, of_seeds, over_seeds, processes, save, write
 from sklearn.datasets import load_digits
 from sklearn.metrics import silhouette_samples
 from torch import Tensor, nn
@@ -204,9 +204,10 @@ def steps(seed: int) -> list[Row]:
         last.weight *= STARTS  # it has no bias
     kernel = neural_kernel(f, rows_of, by_layer=False)[..., 0, 0]
     values, modes = torch.linalg.eigh(_swapped_root(kernel))
-    rate = 2 * values.flip(0)[:MODES] / n
-    start = _amplitudes(kernel, modes.flip(1)[:, :MODES], f(rows_of).detach(), n)
-    predicted = (1 / start).log() / rate
+    count = 2 * MODES  # a slower mode that starts larger may come first
+    rate = 2 * values.flip(0)[:count] / n
+    start = _amplitudes(kernel, modes.flip(1)[:, :count], f(rows_of).detach(), n)
+    predicted = ((1 / start).log() / rate).sort().values[:MODES]
     rows = [Row("steps", "predicted", seed, k + 1, float(time)) for k, time in enumerate(predicted)]
     step, weights = 0.01 / float(rate[0]), [each for each in f.parameters() if each.requires_grad]
     found, time, seen = {}, 0.0, []
@@ -332,21 +333,22 @@ def step_figure(rows: Sequence[Row], seen: Curve, ylabel: str, *, title: str):
 
 def run(options: argparse.Namespace) -> None:
     """Measure, write and draw."""
-    with processes(options.jobs) as pool:
+    with processes(min(options.jobs, len(options.seeds))) as pool:
         rows = [row for found in pool.map(of_seed, options.seeds) for row in found]
+    written = write(rows, options.output / "results" / "dynamics.csv")
     print(table(rows, "Sec. 4.2", MOVES, ".3f"), end="\n\n")
     print(table(rows, "Thm. 4.2", (0, 1, 10, 50, 200), ".2g"), end="\n\n")
     print(table(rows, "Remark 4.4", (0, 15, 30, 70, 200), ".2f"), end="\n\n")
     print(table(rows, "Prop. A.1 (2)", SCALES, ".2g"), end="\n\n")
     print(times_table(rows), end="\n\n")
-    print(write(rows, options.output / "results" / "dynamics.csv"))
+    print(written)
     for name, drawn in drawings(rows).items():
         print(save(drawn, options.output / "figures" / f"dynamics_{name}.png"))
 
 
 def drawings(rows: Sequence[Row]):
     """Name -> figure."""
-    notes = ("Mean and standard deviation over seeds.",)
+    notes = (of_seeds(len({row.seed for row in rows})),)
     views = curves(
         lines(rows, "Thm. 4.2", FLOWS, bounds=(0.0, np.inf)),
         xlabel="iteration",

@@ -210,7 +210,7 @@ def fit_and_look(options: argparse.Namespace, found: dict[str, Path | None]) -> 
 
     if min(options.jobs, len(found)) == 1:
         return [one(name, root, look) for name, root in found.items()]
-    with processes(options.jobs) as pool, ThreadPoolExecutor(options.jobs) as waiting:
+    with processes(min(options.jobs, len(found))) as pool, ThreadPoolExecutor(options.jobs) as waiting:
         looking = partial(_elsewhere, pool)
         return list(waiting.map(partial(one, looking=looking), found.keys(), found.values()))
 

@@ -153,9 +153,10 @@ def run(options: argparse.Namespace) -> None:
     rows = [Loss(tau, count, squared_distance(count) if count > 1 else 0.0, loss(count, tau))
             for tau in TEMPERATURES for count in COUNTS]  # fmt: skip
     found = [Threshold(tau, threshold(tau)) for tau in SCANNED]
+    results = options.output / "results"
+    written = write(rows, results / "figure_3.csv"), write(found, results / "figure_3_threshold.csv")
     print(losses_table(rows), lines_table(found), sep="\n\n", end="\n\n")
-    print(write(rows, options.output / "results" / "figure_3.csv"))
-    print(write(found, options.output / "results" / "figure_3_threshold.csv"))
+    print(*written, sep="\n")
     drawn = {"left": left(rows), "middle": middle(rows), "right": right(found, line(found))}
     for name, figure in drawn.items():
         print(save(figure, options.output / "figures" / f"figure_3_{name}.png"))

@@ -12,7 +12,7 @@ those of the seed whose network has the median NMI at iteration 15.
 import argparse
 
 from draw_stills import stills
-from flows import HEADER, NOTES, Flow, film, fit_all, input_figure, measure, rows_of_stills, table, typical
+from flows import HEADER, NOTES, Flow, film, fit_all, input_figure, measure, output, rows_of_stills, table, typical
 from recipe import add_seeds_and_jobs, at_least, markdown, save, write
 
 FLOWS = (
@@ -32,12 +32,12 @@ def run(options: argparse.Namespace) -> None:
     """Fit, measure, write and draw."""
     runs = fit_all(FLOWS, options)
     rows = [row for found in runs for row in measure(found)]
-    print(markdown(HEADER, table(rows)), end="\n\n")
-    print(write(rows, options.output / "results" / "figure_5.csv"))
+    written = write(rows, output(options) / "results" / "figure_5.csv")
+    print(markdown(HEADER, table(rows)), written, sep="\n\n")
     seed = typical(rows, FLOWS[0].name, 15)
     print(f"Drawn: seed {seed}.")
     shown = [found for found in runs if found.seed == seed]
-    figures = options.output / "figures"
+    figures = output(options) / "figures"
     print(save(input_figure(shown[0], "Fig. 4: the input"), figures / "figure_5_input.png"))
     print(save(stills(rows_of_stills(shown), caption=NOTES), figures / "figure_5_stills.png"))
     print(film(shown, figures / "figure_5.gif"))

@@ -10,7 +10,7 @@ network has the median NMI at its second still.
 import argparse
 
 from draw_stills import stills
-from flows import HEADER, NOTES, Flow, film, fit_all, input_figure, measure, rows_of_stills, table, typical
+from flows import HEADER, NOTES, Flow, film, fit_all, input_figure, measure, output, rows_of_stills, table, typical
 from recipe import add_seeds_and_jobs, at_least, markdown, save, write
 
 PLANE, SPACE = ("figure_5", "figure_6"), ("figure_5", "figure_6", "figure_6_3d")
@@ -40,13 +40,13 @@ def run(options: argparse.Namespace) -> None:
     flows = [flow for pair in FLOWS.values() for flow in pair]
     runs = fit_all(flows, options)
     rows = [row for found in runs for row in measure(found)]
-    print(markdown(HEADER, table(rows)), end="\n\n")
-    print(write(rows, options.output / "results" / "figure_6.csv"))
+    written = write(rows, output(options) / "results" / "figure_6.csv")
+    print(markdown(HEADER, table(rows)), written, sep="\n\n")
     for name, pair in FLOWS.items():
         seed = typical(rows, pair[0].name, pair[0].iterations[1])
         print(f"Drawn, {name}: seed {seed}.")
         shown = [found for found in runs if found.flow in pair and found.seed == seed]
-        print(save(input_figure(shown[0], INPUTS[name]), options.output / "figures" / f"figure_6_{name}_input.png"))
+        print(save(input_figure(shown[0], INPUTS[name]), output(options) / "figures" / f"figure_6_{name}_input.png"))
         drawn = stills(rows_of_stills(shown), caption=NOTES)
-        print(save(drawn, options.output / "figures" / f"figure_6_{name}_stills.png"))
-        print(film(shown[:2], options.output / "figures" / f"figure_6_{name}.gif"))
+        print(save(drawn, output(options) / "figures" / f"figure_6_{name}_stills.png"))
+        print(film(shown[:2], output(options) / "figures" / f"figure_6_{name}.gif"))

@@ -94,8 +94,7 @@ def frames(flow: Flow) -> list[int]:
 
 def fit(flow: Flow, seed: int, folder: Path, steps: int | None = None) -> Run:
     """Fit one flow, or read what an earlier fit with the same settings has left in the folder."""
-    name = flow.name.replace(", ", "_").replace(" ", "_") + ("" if steps is None else f"_{steps}_steps")
-    file = folder / f"{name}_seed{seed}.npz"
+    file = _file(flow, seed, folder)
     settings = repr((flow, seed, steps, [(HERE / f"{config}.yaml").read_text() for config in flow.configs]))
     found = _kept(file, settings) or _fitted(flow, seed, steps) | {"settings": np.array(settings)}
     if not file.exists():
@@ -103,6 +102,10 @@ def fit(flow: Flow, seed: int, folder: Path, steps: int | None = None) -> Run:
             np.savez(opened, **found)
     z = {int(name): values for name, values in found.items() if name.isdigit()}
     return Run(flow, seed, found["points"], found["label"], z, float(found["temperature"]))
+
+
+def _file(flow: Flow, seed: int, folder: Path) -> Path:
+    return folder / f"{flow.name.replace(', ', '_').replace(' ', '_')}_seed{seed}.npz"
 
 
 def _kept(file: Path, settings: str) -> dict[str, NDArray[Any]]:
@@ -152,10 +155,17 @@ def _fitted(flow: Flow, seed: int, steps: int | None) -> dict[str, NDArray[Any]]
 
 def fit_all(flows: Iterable[Flow], options: argparse.Namespace) -> list[Run]:
     """Fit all, in as many processes as there are jobs. OUTPUT/flows keeps the fits of a command that was stopped."""
-    asked = [(flow, seed) for seed in options.seeds for flow in flows]
-    kept = partial(fit, folder=options.output / "flows", steps=options.steps)
-    with processes(options.jobs, _alone) as pool:
-        return list(pool.map(kept, *zip(*asked, strict=True)))
+    asked, folder = [(flow, seed) for seed in options.seeds for flow in flows], output(options) / "flows"
+    kept = partial(fit, folder=folder, steps=options.steps)
+    if missing := [(flow, seed) for flow, seed in asked if not _file(flow, seed, folder).exists()]:
+        with processes(min(options.jobs, len(missing)), _alone) as pool:
+            list(pool.map(kept, *zip(*missing, strict=True)))
+    return [kept(flow, seed) for flow, seed in asked]
+
+
+def output(options: argparse.Namespace) -> Path:
+    """Folder of results and figures. Fits that end early, by `--steps`, have a folder of their own."""
+    return options.output if options.steps is None else options.output / f"first_{options.steps}_steps"
 
 
 def _alone() -> None:
@@ -236,12 +246,12 @@ def typical(rows: Sequence[Row], flow: str, iteration: int) -> int:
 def input_figure(run: Run, title: str, noise: float = 0.2):
     """The data with one draw of its noise, along its last coordinate; in space, the third axis points up.
 
-    Lines from the origin give the scale: 3 along a line of clusters, 2 along each axis of a plane of them, and 1 along
-    the noise.
+    Lines from the origin give the scale: 3 along a line of clusters, 2 along each axis of a plane of them, and 0.5
+    along the noise.
     """
     centers = [run.points[run.label == place].mean(0).round() + 0.0 for place in sorted(set(run.label.tolist()))]
     dim = run.points.shape[1]
-    tips = np.diag([{2: 3.0, 3: 2.0}[dim]] * (dim - 1) + [1.0])
+    tips = np.diag([{2: 3.0, 3: 2.0}[dim]] * (dim - 1) + [0.5])
     noisy = run.points.copy()
     noisy[:, -1] += noise * (2 * torch.rand(len(noisy), generator=torch.Generator().manual_seed(0)).numpy() - 1)
     marks = [(_place(tip), seen(tip) if dim == 3 else tip) for tip in tips]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from recipe import at_least, markdown, save, write
+from recipe import add_seeds, markdown, save, write
 from torch import Tensor, nn
 
 from lightning_ssl_geometry.functional import (
@@ -65,7 +65,7 @@ LAWS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=at_least(1), default=10, help="how many, from 0 on")
+    add_seeds(parser, list(range(10)))
 
 
 def normal(*shape: int, seed: int) -> Tensor:
@@ -189,7 +189,9 @@ def figure(rows: Sequence[Row], identity: str):
         Curve(f"expected, {law.power:g}", along, said, "muted", dash="dashed"),
         Curve(f"measured, {power(rows, identity):.2f}", x, mean, "blue", spread=spread, factor=True),
     ]
-    notes = ("Behind the names: powers of the error.", "Geometric mean and deviation over seeds.")
+    several = len({row.seed for row in rows}) > 1
+    spread_note = "Geometric mean and deviation over seeds." if several else "One seed."
+    notes = ("The numbers are fitted powers of the error.", spread_note)
     caption = Caption(title=f"{identity}: {law.title}", notes=notes)
     label = f"log{SUBSCRIPTS[law.base]} of the {law.over}"
     return curves(drawn, xlabel=label, ylabel="relative error", log=True, caption=caption)
@@ -216,9 +218,9 @@ def laws_table(rows: Sequence[Row]) -> str:
 
 def run(options: argparse.Namespace) -> None:
     """Measure, write and draw."""
-    rows = [row for part in PARTS for seed in range(options.seeds) for row in part(seed)]
-    print(closed_form_table(rows), laws_table(rows), sep="\n\n", end="\n\n")
-    print(write(rows, options.output / "results" / "kernel_identities.csv"))
+    rows = [row for part in PARTS for seed in options.seeds for row in part(seed)]
+    written = write(rows, options.output / "results" / "kernel_identities.csv")
+    print(closed_form_table(rows), laws_table(rows), written, sep="\n\n")
     for identity in LAWS:
         name = identity.lower().replace(". ", "_").replace(".", "_")
         print(save(figure(rows, identity), options.output / "figures" / f"kernel_{name}.png"))
