@@ -13,6 +13,9 @@ from typing import NoReturn
 from lightning_ssl_geometry.spelling import did_you_mean
 
 
+_WORDS = {"NoneType": "null", "bool": "true or false", "float": "a number", "int": "an integer", "str": "a text"}
+
+
 def debugging() -> bool:
     """Return whether the environment variable JSONARGPARSE_DEBUG asks for tracebacks."""
     return os.environ.get("JSONARGPARSE_DEBUG", "").lower() in ("true", "yes", "1")
@@ -26,9 +29,19 @@ def one_line(text: str, limit: int = 600) -> str:
 
 def end(message: str) -> NoReturn:
     """Print one line about an error, and exit with status 2. Control characters are escaped."""
-    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in message)
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in _in_words(message))
     sys.stderr.write(f"ssl-geometry: error: {shown}\n")
     sys.exit(2)
+
+
+def _in_words(message: str) -> str:
+    """Put words in the place of the classes that jsonargparse names."""
+
+    def said(found: re.Match[str]) -> str:
+        kinds = re.findall(r"<class '(?:\w+\.)*(\w+)'>", found[1])
+        return f"Expected {' or '.join(_WORDS.get(kind, kind) for kind in kinds)}, but got "
+
+    return re.sub(r"((?:Expected (?:a )?<class '[\w.]+'>\. ?)+)(?:Given|Got) value: ", said, message)
 
 
 @contextmanager

@@ -44,7 +44,9 @@ def said(capsys, tmp_path, *arguments, command="fit"):
         "trainer.max_epochs=-5": r"Expected `max_epochs` that trainer accepts, but got -5 \(MisconfigurationException",
         "trainer.accelerator=abacus": r"Expected `accelerator` that trainer accepts, but got 'abacus' \(ValueError",
         "data.init_args.batch_size=-1": "Expected `batch_size` to be an integer >= 1, but got -1.",
-        "data.init_args.batch_size=many": "Expected a <class 'int'>",
+        "data.init_args.batch_size=many": "Expected an integer, but got many.",
+        "trainer.max_epochs=many": "Expected an integer or null, but got many.",
+        "trainer.limit_val_batches=many": "Expected an integer or a number or null, but got many.",
     }.items(),
 )
 def test_a_setting_that_cannot_be_built(tmp_path, capsys, setting, line):
