@@ -12,7 +12,6 @@ from typing import NoReturn
 
 from lightning_ssl_geometry.spelling import did_you_mean
 
-
 _WORDS = {"NoneType": "null", "bool": "true or false", "float": "a number", "int": "an integer", "str": "a text"}
 
 

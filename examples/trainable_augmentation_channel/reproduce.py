@@ -200,7 +200,7 @@ def main() -> None:
         arguments.error(f"Expected one of {', '.join(known)} for --size {options.size}, but got {options.what}.")
     options.seeds = options.seeds or SEEDS[options.size]
     if options.what in ALONE:
-        if options.more and options.what != "policy":
+        if options.more and options.what == "bounds":  # it fits no model
             arguments.error(f"Expected nothing after -- with {options.what}, but got {' '.join(options.more)}.")
         vars(options).update(NUMBERS[options.size])
         ALONE[options.what](options)
