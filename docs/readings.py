@@ -140,12 +140,18 @@ def _serves(quantity: Quantity) -> bool:
 
 
 def _beside(key: str, quantities: Mapping[str, Quantity]) -> list[Quantity]:
-    """The baselines of a result: its null, and of the first result also those that are nobody's null."""
+    """The baselines of a result: its null, and those that are nobody's null and have its key before their own.
+
+    A baseline whose key begins with that of no result is shown beside the first one.
+    """
     nulls = {quantity.null for quantity in quantities.values()}
     drawn = [name for name, quantity in quantities.items() if not _serves(quantity)]
-    free = [name for name, quantity in quantities.items() if quantity.baseline and name not in nulls]
     own = [null] if (null := quantities[key].null) and null in quantities else []
-    return [quantities[name] for name in [*own, *(free if key == drawn[0] else [])]]
+    for name, quantity in quantities.items():
+        if quantity.baseline and name not in nulls:
+            before = [each for each in drawn if each and name.startswith(f"{each}_")]
+            own += [name] if key == max(before, key=len, default=drawn[0]) else []
+    return [quantities[name] for name in own]
 
 
 def _entry(quantity: Quantity, beside: Iterable[Quantity]) -> str:

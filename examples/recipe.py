@@ -79,13 +79,17 @@ def _json(file: Path) -> dict[str, Any]:
     return held if isinstance(held, dict) else {}
 
 
+class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Keeps the lines of the description, and says the default of each argument that has a help text."""
+
+
 def parser(description: str | None, output: str, *, what: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Make a parser of the arguments that all recipes have, with the choices of `what` to make first."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(description=description, formatter_class=Help)
     if what:
         made.add_argument("what", choices=what)
     made.add_argument("--root", type=lambda text: Path(text).resolve(), help="folder of the data")
-    made.add_argument("--output", type=output_folder, default=Path(output).resolve())
+    made.add_argument("--output", type=output_folder, default=output, help="folder of the results")
     add_seeds_and_jobs(made, [0, 1, 2], jobs=1)
     made.add_argument("more", nargs="*", default=[], help="after --: more arguments of ssl-geometry fit")
     return made
@@ -145,7 +149,9 @@ def add_seeds_and_jobs(made: argparse.ArgumentParser, seeds: list[int], *, jobs:
 
 def add_seeds(made: argparse.ArgumentParser, seeds: list[int]) -> None:
     """Add `--seeds`, different numbers, with this default."""
-    made.add_argument("--seeds", type=at_least(0, most=2**32 - 1), nargs="+", default=seeds, action=Different)
+    made.add_argument(
+        "--seeds", type=at_least(0, most=2**32 - 1), nargs="+", default=seeds, action=Different, help="of the runs"
+    )
 
 
 def at_least(least: int, most: float = math.inf) -> Callable[[str], int]:

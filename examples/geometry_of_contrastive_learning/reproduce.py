@@ -73,7 +73,7 @@ FIGURES = {
     "6": ("label_agreement",),
     "9": ("spectrum_h",),
     "eq_8": ("projection_alignment",),
-    "eq_10": ("projector_gain_negatives",),
+    "prop_4_1": ("projector_gain_negatives",),
 }
 OVER_TRAINING = (
     *(f"unexplained_variance_full{null}" for null in ("", "_random", "_between_samples", "_floor")),
@@ -326,13 +326,14 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
 
 def main() -> None:
     arguments = parser(__doc__, "runs/geometry")
-    arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop")
+    sizes = "of the networks and the data; the later grids are laptop, and those behind trained encoders smoke, too"
+    arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop", help=sizes)
     grids = ("strengths", "projectors", "augmentations", "long", "sharp", *LATER)
-    arguments.add_argument("--grid", choices=grids, default="strengths")
+    arguments.add_argument("--grid", choices=grids, default="strengths", help="what is varied")
     options = arguments.parse_args()
-    sizes = ("laptop", "smoke") if options.grid in LATER else ("laptop",)
-    if options.grid != "strengths" and options.size not in sizes:
-        arguments.error(f"Expected --size {' or '.join(sizes)} with --grid {options.grid}, but got {options.size}.")
+    known = ("laptop", "smoke") if options.grid in LATER else ("laptop",)
+    if options.grid != "strengths" and options.size not in known:
+        arguments.error(f"Expected --size {' or '.join(known)} with --grid {options.grid}, but got {options.size}.")
     if later := LATER.get(options.grid):
         options.grid = "strengths"
         later(options, grid(options, dict(settings("strengths")), fit))

@@ -28,7 +28,7 @@ import figure_3  # noqa: E402
 import figure_5  # noqa: E402
 import figure_6  # noqa: E402
 import kernel_identities  # noqa: E402
-from recipe import errors_in_one_line, output_folder  # noqa: E402
+from recipe import Help, errors_in_one_line, output_folder  # noqa: E402
 
 FIGURES = {
     "figure_1": figure_1,
@@ -56,8 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parsers = parser.add_subparsers(dest="what", required=True)
     for name, figure in FIGURES.items():
-        one = parsers.add_parser(name, description=figure.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-        one.add_argument("--output", type=output_folder, default=Path("runs/variational_and_dynamics"))
+        one = parsers.add_parser(name, description=figure.__doc__, formatter_class=Help)
+        folder = "runs/variational_and_dynamics"
+        one.add_argument("--output", type=output_folder, default=folder, help="folder of the results")
         figure.add_arguments(one)
     options = parser.parse_args()
     options.output = options.output.resolve()
