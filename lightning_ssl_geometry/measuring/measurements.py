@@ -16,6 +16,7 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import named
+from lightning_ssl_geometry.diagnostics.card import quantities_of
 from lightning_ssl_geometry.diagnostics.diagnostic import TooWideError, keeps_first, preferred
 from lightning_ssl_geometry.diagnostics.shared_work import shared_work
 from lightning_ssl_geometry.diagnostics.standard import (
@@ -33,6 +34,7 @@ from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, resu
 from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.observe.undisturbed import random_state_kept
+from lightning_ssl_geometry.quantity import declared
 from lightning_ssl_geometry.recording.arrays import SEEN, ArrayFiles
 from lightning_ssl_geometry.recording.names import check_name
 from lightning_ssl_geometry.recording.quantities_file import meaning, misnamed
@@ -227,11 +229,14 @@ class Measurements:
         self._declare(stage, found, moment)
         results = {result_name(name, key): value for name, by in found.items() for key, value in by.items()}
         firsts = {result_name(name, key) for name in found for key in keeps_first(metrics[name])}
+        bins = {result_name(name, key): bounds for name, by in found.items() for key in by
+                if (bounds := _bins(metrics[name], key))}  # fmt: skip
         results = {name: value for name, value in results.items() if self.logged(stage, name) not in self._refused}
         for name, value in results.items():
             if value.ndim:
                 with self.failures.caught(moment, self.owner.title, stage, diagnostic=name, lost="It is not written"):
-                    self._files.append(self.logged(stage, name), *moment, values=value, first=name in firsts)
+                    first, within = name in firsts, bins.get(name)
+                    self._files.append(self.logged(stage, name), *moment, values=value, first=first, bins=within)
         if self.seen[stage].samples:
             widths = [self._widths.get((stage, space), "") for space in ("h", "z")]
             self._files.append_seen(self.logged(stage, SEEN), *moment, counts=[*self.seen[stage], *widths])
@@ -367,6 +372,15 @@ def _of_constant_views(stage: str, earlier: int, views: int) -> Iterator[None]:
             f"Expected the same number of views in all steps of the stage {stage!r}, but got {views} after {earlier}. "
             "Pass as many views in each step, or use another stage."
         ) from error
+
+
+def _bins(metric: Metric, key: str) -> tuple[float, float] | None:
+    """The bounds of the bins, if a result is a histogram."""
+    known = declared(quantities_of(metric), key)
+    if known is None or known[1].picture is None or known[1].picture.kind != "histogram":
+        return None
+    low, high = known[1].bounds
+    return None if low is None or high is None else (low, high)
 
 
 def _required(metric: Metric) -> dict[str, None]:

@@ -35,7 +35,16 @@ class ArrayFiles:
         self.files = files
         self.loggers = loggers
 
-    def append(self, name: str, epoch: int, step: int, values: Tensor, first: bool = False) -> None:
+    def append(
+        self,
+        name: str,
+        epoch: int,
+        step: int,
+        values: Tensor,
+        *,
+        first: bool = False,
+        bins: tuple[float, float] | None = None,
+    ) -> None:
         """Write one result to its file. Vectors are also logged.
 
         Args:
@@ -45,6 +54,7 @@ class ArrayFiles:
             values: A vector (K,) or a larger array. A ValueError is raised for a scalar. It is also raised if the
                 length of a vector differs from earlier rows.
             first: Whether the first of the larger arrays of a run is kept in a file of its own, `{name}.first.npz`.
+            bins: If a vector is a histogram, the bounds of its bins.
         """
         if values.ndim == 0:
             raise ValueError(f"Expected {name!r} to have at least one axis, but got a scalar.")
@@ -61,7 +71,7 @@ class ArrayFiles:
             self.files.append(f"geometry/{name}.csv", header, [epoch, step, *cells])
         index = step if name.startswith("test/") else max(step - 1, 0)
         if self.files.writes:
-            log_array(self.loggers, name, index, values=in_float64(values).numpy(force=True))
+            log_array(self.loggers, name, index, values=in_float64(values).numpy(force=True), bins=bins)
 
     def _endings(self, name: str, first: bool) -> list[str]:
         return [*([FIRST] if first and not self._has(f"{name}{FIRST}") else []), ".npz"]

@@ -24,15 +24,22 @@ _BINS, _MOST_BINS = 64, 512  # wandb accepts at most 512 bins
 _MOST = 1e100  # larger values are left out, as in the figures
 
 
-def log_array(loggers: Sequence[Logger], name: str, step: int, values: NDArray[np.float64]) -> None:
+def log_array(
+    loggers: Sequence[Logger],
+    name: str,
+    step: int,
+    *,
+    values: NDArray[np.float64],
+    bins: tuple[float, float] | None = None,
+) -> None:
     """Log a vector to TensorBoard and wandb, as a histogram of its finite values.
 
-    If `name` ends in "histogram", the vector is itself a histogram. Its K entries are the fractions in K bins of equal
-    width over [0, 2].
+    With `bins`, the vector is itself a histogram. Its K entries are the fractions in K bins of equal width between
+    these two bounds.
     """
     if not shows_figures(loggers):
         return
-    counts, edges = _as_histogram(values) if name.endswith("histogram") else _histogram(values)
+    counts, edges = _histogram(values) if bins is None else _as_histogram(values, *bins)
     if not len(counts):
         return
     for logger in loggers:
@@ -161,11 +168,13 @@ def _shows(logger: Logger) -> bool:
     return isinstance(logger, either(TensorBoardLogger) + either(WandbLogger))
 
 
-def _as_histogram(fractions: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _as_histogram(
+    fractions: NDArray[np.float64], low: float, high: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if not np.isfinite(fractions).all():
         return np.empty(0), np.empty(0)
-    centers = (np.arange(len(fractions)) + 0.5) * 2 / len(fractions)
-    return np.histogram(centers, min(len(fractions), _MOST_BINS), (0.0, 2.0), weights=fractions)
+    centers = low + (np.arange(len(fractions)) + 0.5) * (high - low) / len(fractions)
+    return np.histogram(centers, min(len(fractions), _MOST_BINS), (low, high), weights=fractions)
 
 
 def _histogram(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

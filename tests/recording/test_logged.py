@@ -143,7 +143,7 @@ def test_wandb_has_histograms_figures_and_the_values(run):
         mine = [row for row in rows if f"{name}/_type" in row]
         assert [row["trainer/global_step"] for row in mine] == [4, 9, 14]
         assert {row[f"{name}/_type"] for row in mine} == {"histogram"}
-        total = 1.0 if name.endswith("histogram") else 10
+        total = 1.0 if name.endswith("histogram") else 10  # shares of the bins HardestNegativeDistance declares
         assert [sum(row[f"{name}/values"]) for row in mine] == pytest.approx([total] * 3, abs=1e-6 if total == 1 else 9)
     assert [row["trainer/global_step"] for row in rows if "val/effective_rank_h" in row] == [4, 9, 14]
     (media,) = run[0].glob("wandb/offline-run-*/files/media")
@@ -167,28 +167,29 @@ def test_wandb_has_histograms_figures_and_the_values(run):
 def test_an_unknown_logger_gets_the_scalars(run):
     assert {"train/effective_rank_h", "val/effective_rank_h", "val/hardest_negative_pair"} <= run[3].keys()
     assert not set(ARRAYS) & run[3].keys()
-    log_array([Scalars()], "val/a", 0, np.ones(3))
+    log_array([Scalars()], "val/a", 0, values=np.ones(3))
     log_run([Scalars()], run[0] / "nowhere", 0)
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "count", "limits"),
+    ("bins", "values", "count", "limits"),
     [
-        ("val/spectrum", [1.0, 2.0, np.nan, -np.inf, 4.0], 3, (1, 4)),
-        ("val/spectrum", [3.0, 3.0, 3.0 + 1e-15], 3, (1.5, 4.5)),
-        ("val/spectrum", [0.0], 1, (-0.5, 0.5)),
-        ("val/spectrum", [1e308, -1e308, 2.0], 1, (1, 3)),
-        ("val/hardest_negative_histogram", [0.25, 0.0, 0.0, 0.75], 1, (0, 2)),
-        ("val/hardest_negative_histogram", [1 / 1024] * 1024, 1, (0, 2)),
+        (None, [1.0, 2.0, np.nan, -np.inf, 4.0], 3, (1, 4)),
+        (None, [3.0, 3.0, 3.0 + 1e-15], 3, (1.5, 4.5)),
+        (None, [0.0], 1, (-0.5, 0.5)),
+        (None, [1e308, -1e308, 2.0], 1, (1, 3)),
+        ((0.0, 2.0), [0.25, 0.0, 0.0, 0.75], 1, (0, 2)),
+        ((0.0, 2.0), [1 / 1024] * 1024, 1, (0, 2)),
+        ((-1.0, 1.0), [0.25, 0.0, 0.0, 0.75], 1, (-1, 1)),
     ],
 )
-def test_any_array_has_a_histogram(tmp_path, name, values, count, limits):
+def test_any_array_has_a_histogram(tmp_path, bins, values, count, limits):
     logger = TensorBoardLogger(tmp_path)
-    log_array([logger], name, 3, np.array(values))
+    log_array([logger], "val/a", 3, values=np.array(values), bins=bins)
     logger.finalize("success")
     events = EventAccumulator(logger.log_dir)
     events.Reload()
-    (event,) = events.Histograms(name)
+    (event,) = events.Histograms("val/a")
     histogram = event.histogram_value
     assert histogram.num == pytest.approx(count)
     assert (histogram.min, histogram.max) == pytest.approx(limits)
@@ -198,17 +199,18 @@ def test_any_array_has_a_histogram(tmp_path, name, values, count, limits):
 
 def test_the_mean_of_a_histogram_is_that_of_its_bins(tmp_path):
     logger = TensorBoardLogger(tmp_path)
-    log_array([logger], "val/histogram", 0, np.array([0.25, 0.0, 0.0, 0.75]))  # centers 0.25, 0.75, 1.25, 1.75
+    shares = np.array([0.25, 0.0, 0.0, 0.75])  # centers 0.25, 0.75, 1.25, 1.75
+    log_array([logger], "val/histogram", 0, values=shares, bins=(0.0, 2.0))
     logger.finalize("success")
     events = EventAccumulator(logger.log_dir)
     events.Reload()
     assert events.Histograms("val/histogram")[0].histogram_value.sum == pytest.approx(0.25 * 0.25 + 0.75 * 1.75)
 
 
-@pytest.mark.parametrize(("name", "values"), [("val/a", [np.nan]), ("val/a", []), ("val/histogram", [np.nan] * 4)])
-def test_what_has_no_number_is_left_out(tmp_path, name, values):
+@pytest.mark.parametrize(("bins", "values"), [(None, [np.nan]), (None, []), ((0.0, 2.0), [np.nan] * 4)])
+def test_what_has_no_number_is_left_out(tmp_path, bins, values):
     logger = TensorBoardLogger(tmp_path)
-    log_array([logger], name, 0, np.array(values))
+    log_array([logger], "val/a", 0, values=np.array(values), bins=bins)
     logger.finalize("success")
     events = EventAccumulator(logger.log_dir)
     events.Reload()
