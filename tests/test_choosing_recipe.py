@@ -1,13 +1,16 @@
 """The recipe examples/choosing: when a guard warns, and that its arms and the study's can be trained."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from recipes import beside
 
 from lightning_ssl_geometry.cli import main
+from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnose import Choice
 from lightning_ssl_geometry.diagnose.scores import Score
 
@@ -50,6 +53,23 @@ def test_a_run_of_the_study_keeps_the_weights_after_a_fifth(tmp_path):
     assert recipe._fifth(run) == run / "checkpoints" / "epoch=9.ckpt"
 
 
+def test_the_study_on_cifar10_trains_and_diagnoses_on_one_section(tmp_path):
+    recipe = beside("choosing", "study")
+    options = SimpleNamespace(data="cifar10", root=tmp_path / "x", output=tmp_path / "out", more=[])
+    with pytest.raises(SystemExit, match=r"Expected --root with train/<class>/\* for --data cifar10, but got .*x"):
+        recipe._of_data(options)
+    (tmp_path / "x" / "train").mkdir(parents=True)
+    given = recipe._of_data(options)
+    assert (given.root, given.output) == (None, tmp_path / "out" / "cifar10")
+    section = yaml.safe_load(given.diagnosed.read_text())["data"]["init_args"]
+    assert section["root"] == str(tmp_path / "x" / "train")
+    words = recipe._trained(given, "epochs 60", ["--trainer.max_epochs=60"], 1).words
+    assert words.count("--config") == 4
+    assert words.index(str(given.diagnosed)) < words.index("--trainer.max_epochs=60")
+    digits = recipe._of_data(SimpleNamespace(data="digits", root=None, output=tmp_path / "out"))
+    assert digits.output == tmp_path / "out"
+
+
 def test_the_gain_of_views_over_samples_is_that_of_a_linear_projector():
     scores = beside("choosing", "paper_scores")
     generator = torch.Generator().manual_seed(0)
@@ -79,7 +99,7 @@ def test_all_scores_of_the_papers_are_numbers():
     scores = beside("choosing", "paper_scores")
     guard = beside("choosing", "guard_fit")
     torch.manual_seed(0)
-    found = scores.measured(guard.ARMS["SimCLR, tau = 1"](), scores.DigitsDataModule(batch_size=64, seed=0))
+    found = scores.measured(guard.ARMS["SimCLR, tau = 1"](), DigitsDataModule(batch_size=64, seed=0))
     assert set(found) == set(scores.GOOD)
     assert all(math.isfinite(value) for value in found.values())
 

@@ -1,4 +1,4 @@
-"""Scores that the five papers suggest, and CLID, of one run of the study, on the test digits.
+"""Scores that the five papers suggest, and CLID, of one run of the study, on the test images.
 
 `reproduce.py study` calls it for each run, and compares the scores with those of `ssl-geometry choose`. The directions
 were fixed before any of these scores was compared with an accuracy.
@@ -19,7 +19,8 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from recipe import write
 
-from lightning_ssl_geometry.data import DigitsDataModule
+import lightning_ssl_geometry.data
+from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose import ModelSource
 from lightning_ssl_geometry.diagnostics import (
     GradientSpectrum,
@@ -31,6 +32,7 @@ from lightning_ssl_geometry.diagnostics import (
 from lightning_ssl_geometry.methods import SSLModule
 from lightning_ssl_geometry.views import SimCLRViews
 
+HERE = Path(__file__).parent
 TABLE = "paper_scores.csv"
 CLUSTERS = 10
 TEMPERATURE = 0.5  # of the bound, for all runs
@@ -75,8 +77,8 @@ def cluster_learnability(rows: Tensor, cluster: Tensor) -> float:
     return float((cluster[distance[1:].argmin(1)] == cluster[1:]).float().mean())
 
 
-def measured(model: SSLModule, data: DigitsDataModule) -> dict[str, float]:
-    """Return the scores of a model on the test digits."""
+def measured(model: SSLModule, data: ImageDataModule) -> dict[str, float]:
+    """Return the scores of a model on the test images."""
     data.prepare_data()
     data.setup("test")
     model.eval()
@@ -113,10 +115,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--config", type=Path, default=HERE / "diagnosed.yaml", help="YAML file with the data section")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    given = yaml.safe_load((Path(__file__).parent / "diagnosed.yaml").read_text())["data"]["init_args"]
-    data = DigitsDataModule(**given | {"views": SimCLRViews(**given["views"]["init_args"])})
+    section = yaml.safe_load(options.config.read_text())["data"]
+    kind, given = section["class_path"].rpartition(".")[2], section["init_args"]
+    data = getattr(lightning_ssl_geometry.data, kind)(**given | {"views": SimCLRViews(**given["views"]["init_args"])})
     model = ModelSource(run=str(options.run)).load().network
     assert isinstance(model, SSLModule)
     write([Value(*item) for item in measured(model, data).items()], options.folder / TABLE)

@@ -17,10 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from agreements import Row, agreements
 from paper_scores import GOOD, TABLE, Value
 from recipe import Fit, command, each, existing, finished, grid, markdown, read, run_all, write
-from study_arms import ALIKE, ARMS, KNOBS
+from study_arms import DATA, alike, arms_of, knobs
 
 from lightning_ssl_geometry.diagnose import Choice, choose, compare
 from lightning_ssl_geometry.diagnose.scores import Score
+from lightning_ssl_geometry.files import replacing
 
 HERE = Path(__file__).resolve().parent
 
@@ -31,19 +32,20 @@ def _values(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _trained(options: argparse.Namespace, arm: str, words: list[str], seed: int) -> Fit:
-    folder = options.output / "study" / arm / f"seed{seed}"
-    configs = [HERE.parent / "simclr" / "laptop.yaml", *ARMS[arm].configs, HERE / "study.yaml"]
+    folder, data = options.output / "study" / arm / f"seed{seed}", DATA[options.data]
+    configs = [HERE.parent / "simclr" / "laptop.yaml", *arms_of(data)[arm].configs, HERE / "study.yaml", *data.configs]
+    configs += [options.diagnosed] if data.trains else []
     # All runs have one test set, and none has trained on it.
     words = command(options, folder, configs=configs, added=words, seed=seed, data_seed=0)
     return Fit(f"{arm}, seed {seed}", words, folder, finished)
 
 
 def _diagnosed(options: argparse.Namespace, models: Mapping[str, Path], folder: Path) -> dict[str, Path]:
-    """Pass the test digits through models. Return the folders of the diagnoses."""
+    """Pass the test images through models. Return the folders of the diagnoses."""
 
     def fit(name: str, model: Path) -> Fit:
         place = folder / name
-        words = ["-m", "lightning_ssl_geometry", "diagnose", "--config", str(HERE / "diagnosed.yaml")]
+        words = ["-m", "lightning_ssl_geometry", "diagnose", "--config", str(options.diagnosed)]
         words += ["--run", str(model), "--output", str(folder), "--name", name, "--progress", "false"]
         return Fit(f"diagnosis of {name}", words, place, lambda place: _newer(finished(place), model))
 
@@ -55,6 +57,7 @@ def _with_paper_scores(options: argparse.Namespace, choice: Choice, models: Mapp
 
     def fit(name: str, model: Path) -> Fit:
         words = [str(HERE / "paper_scores.py"), "--run", str(model), "--folder", str(folder / name)]
+        words += ["--config", str(options.diagnosed)]
         return Fit(f"scores of {name}", words, folder / name, lambda place: _newer(existing(place / TABLE), model))
 
     files = _done(options, {name: fit(name, model) for name, model in models.items()})
@@ -88,34 +91,51 @@ def _last(run: Path) -> Path:
 
 
 def _fifth(run: Path) -> Path | None:
-    """The checkpoint after a fifth of a run's epochs, if there is one: there is one after every tenth epoch."""
+    """The checkpoint after a fifth of a run's epochs, if there is one."""
     epochs = yaml.safe_load((run / "config.yaml").read_text())["trainer"]["max_epochs"]
     return existing(run / "checkpoints" / f"epoch={epochs // 5 - 1}.ckpt")
 
 
+def _of_data(options: argparse.Namespace) -> argparse.Namespace:
+    """Give each data set a folder of its own, and write a data section with the root of its images there."""
+    diagnosed, output = DATA[options.data].diagnosed, options.output
+    if options.data == "cifar10":
+        if options.root is None or not (options.root / "train").is_dir():
+            sys.exit(f"Expected --root with train/<class>/* for --data cifar10, but got {options.root}.")
+        output = options.output / options.data
+        section = yaml.safe_load(diagnosed.read_text())
+        section["data"]["init_args"]["root"] = str(options.root / "train")
+        diagnosed = output / "data.yaml"
+        with replacing(diagnosed) as file:
+            file.write(yaml.safe_dump(section).encode())
+    return argparse.Namespace(**vars(options) | {"output": output, "diagnosed": diagnosed, "root": None})
+
+
 def study(options: argparse.Namespace) -> None:
-    """Train the arms, pass the test digits through all, and measure how far each score agrees with their accuracy."""
-    runs = grid(options, {arm: list(of.words) for arm, of in ARMS.items()}, _trained)
+    """Train the arms, pass the test images through all, and measure how far each score agrees with their accuracy."""
+    options = _of_data(options)
+    arms = arms_of(DATA[options.data])
+    runs = grid(options, {arm: list(of.words) for arm, of in arms.items()}, _trained)
     named = {f"{arm}, seed {seed}": folder for arm, seed, folder in each(runs)}
     models = {name: _last(folder) for name, folder in named.items()}
     fifths = {name: fifth for name, folder in named.items() if (fifth := _fifth(folder))}
     ends = _diagnosed(options, models, options.output / "end")
     early = _diagnosed(options, fifths, options.output / "fifth")
 
-    def of(arms: Sequence[str], found: Mapping[str, Path] = ends) -> dict[str, Path]:
-        return {name: folder for name, folder in found.items() if name.rpartition(", seed ")[0] in arms}
+    def of(names: Sequence[str], found: Mapping[str, Path] = ends) -> dict[str, Path]:
+        return {name: folder for name, folder in found.items() if name.rpartition(", seed ")[0] in names}
 
     later = {name: ends[name] for name in early}
     quick = partial(choose, resamples=1)  # `agreements` makes the intervals; the page has those of "the end"
     chosen = {
         "the end": choose(ends),
         "the end, whether comparable or not": quick(ends, incomparable=True),
-        "the end, one method, temperature and width": quick(of(ALIKE)),
-        **{f"the end, {knob}": quick(of(arms)) for knob, arms in KNOBS.items()},
+        "the end, one method, temperature and width": quick(of(alike(arms))),
+        **{f"the end, {knob}": quick(of(names)) for knob, names in knobs(arms).items()},
         "the end, runs with a fifth": quick(later, incomparable=True),
         "a fifth": quick(early, incomparable=True),
-        "the end, runs with a fifth of one method, temperature and width": quick(of(ALIKE, later)),
-        "a fifth, one method, temperature and width": quick(of(ALIKE, early)),
+        "the end, runs with a fifth of one method, temperature and width": quick(of(alike(arms), later)),
+        "a fifth, one method, temperature and width": quick(of(alike(arms), early)),
     }
     for when, choice in chosen.items():
         files, folder = (fifths, "scores_fifth") if when.startswith("a fifth") else (models, "scores_end")

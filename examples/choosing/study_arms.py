@@ -1,8 +1,8 @@
-"""The study's arms. Each changes one setting of examples/simclr/laptop.yaml, or the method."""
+"""The study's data and arms. Each arm changes one setting of examples/simclr/laptop.yaml, or the method."""
 
-__all__ = ["ALIKE", "ARMS", "KNOBS", "Arm"]
+__all__ = ["DATA", "Arm", "DataSet", "alike", "arms_of", "knobs"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +31,28 @@ class Arm(NamedTuple):
     alike: bool = False
 
 
+class DataSet(NamedTuple):
+    """What differs between the data sets of the study.
+
+    Attributes:
+        diagnosed: YAML file with the data section on which all runs are diagnosed.
+        configs: YAML files of each run after study.yaml.
+        epochs: The other numbers of epochs that are tried.
+        trains: Whether `diagnosed` is also the data section of the runs.
+    """
+
+    diagnosed: Path
+    configs: Sequence[Path]
+    epochs: Sequence[str]
+    trains: bool
+
+
+DATA = {
+    "digits": DataSet(HERE / "diagnosed.yaml", (), ("10", "20", "150"), trains=False),
+    "cifar10": DataSet(HERE / "diagnosed_cifar10.yaml", (HERE / "study_cifar10.yaml",), ("4", "8", "60"), trains=True),
+}
+
+
 def _arms(knob: str, word: str, *values: str, name: str = "", alike: bool = True) -> dict[str, Arm]:
     return {f"{name or knob} {value}": Arm(knob, [f"{word}{value}"], alike=alike) for value in values}
 
@@ -39,7 +61,12 @@ def _method(*configs: Path) -> Arm:
     return Arm("method", configs=configs)
 
 
-ARMS: dict[str, Arm] = {
+def arms_of(data: DataSet) -> dict[str, Arm]:
+    """The arms of the study on a data set."""
+    return {**_ARMS, **_arms("epochs", "--trainer.max_epochs=", *data.epochs), **_METHODS}
+
+
+_ARMS: dict[str, Arm] = {
     "base": Arm(alike=True),
     **_arms("strength", "--data.init_args.views.init_args.strength=", "small", "large"),
     **_arms("temperature", _TEMPERATURE, "0.05", "0.2", "2", "100", alike=False),
@@ -50,16 +77,24 @@ ARMS: dict[str, Arm] = {
     **_arms("projector", f"{_PROJECTOR}.init_args.out_dim=", "8", "256", name="projector out", alike=False),
     **_arms("weight", f"{_OPTIMIZER}weight_decay=", "0", "0.1", "1", name="weight decay"),
     **_arms("batch", "--data.init_args.batch_size=", "32", "128", "640"),
-    **_arms("epochs", "--trainer.max_epochs=", "10", "20", "150"),
+}
+_METHODS: dict[str, Arm] = {
     "VICReg": _method(_SIMCLR / "vicreg.yaml"),
     "BYOL": _method(_SIMCLR / "byol.yaml"),
     "BYOL without predictor": _method(HERE / "no_predictor.yaml"),
     "DirectCLR": _method(HERE / "direct_clr.yaml"),
     "unnormalised": _method(HERE / "adaptive.yaml"),
 }
-ALIKE = [name for name, arm in ARMS.items() if arm.alike]
-# What one setting changes -> the arms that differ in it.
-KNOBS = {
-    knob: ["base", *(name for name, arm in ARMS.items() if arm.knob == knob)]
-    for knob in dict.fromkeys(arm.knob for arm in ARMS.values() if arm.knob)
-}
+
+
+def alike(arms: Mapping[str, Arm]) -> list[str]:
+    """The arms whose method, temperature and width of z are those of "base"."""
+    return [name for name, arm in arms.items() if arm.alike]
+
+
+def knobs(arms: Mapping[str, Arm]) -> dict[str, list[str]]:
+    """What one setting changes -> the arms that differ in it."""
+    return {
+        knob: ["base", *(name for name, arm in arms.items() if arm.knob == knob)]
+        for knob in dict.fromkeys(arm.knob for arm in arms.values() if arm.knob)
+    }
