@@ -1,6 +1,6 @@
 """Descriptions of the results of a class: plain text for a terminal, HTML for a notebook."""
 
-__all__ = ["card", "card_html", "quantities_of", "range_of", "words"]
+__all__ = ["bins_of", "card", "card_html", "quantities_of", "range_of", "words"]
 
 import inspect
 import re
@@ -10,7 +10,7 @@ from html import escape
 
 from torchmetrics import Metric
 
-from lightning_ssl_geometry.quantity import SECTIONS, Quantity
+from lightning_ssl_geometry.quantity import SECTIONS, Quantity, declared
 
 
 def quantities_of(thing: object) -> Mapping[str, Quantity]:
@@ -32,6 +32,15 @@ def quantities_of(thing: object) -> Mapping[str, Quantity]:
     better = {True: "high", False: "low", None: None}[kind.higher_is_better]
     bounds = (kind.plot_lower_bound, kind.plot_upper_bound)
     return {"": Quantity(title=words(kind.__name__), text=text, better=better, bounds=bounds)}  # type: ignore[arg-type]
+
+
+def bins_of(metric: Metric, key: str) -> tuple[float, float] | None:
+    """Return the bounds of the bins, if the result `key` of a Metric is declared as a histogram."""
+    known = declared(quantities_of(metric), key)
+    if known is None or known[1].picture is None or known[1].picture.kind != "histogram":
+        return None
+    low, high = known[1].bounds
+    return None if low is None or high is None else (low, high)
 
 
 def words(name: str) -> str:

@@ -16,7 +16,7 @@ from torchmetrics import Metric
 
 from lightning_ssl_geometry import distributed
 from lightning_ssl_geometry.checks import named
-from lightning_ssl_geometry.diagnostics.card import quantities_of
+from lightning_ssl_geometry.diagnostics.card import bins_of
 from lightning_ssl_geometry.diagnostics.diagnostic import TooWideError, keeps_first, preferred
 from lightning_ssl_geometry.diagnostics.shared_work import shared_work
 from lightning_ssl_geometry.diagnostics.standard import (
@@ -34,7 +34,6 @@ from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, resu
 from lightning_ssl_geometry.observe.host import Observer
 from lightning_ssl_geometry.observe.moment import Moment
 from lightning_ssl_geometry.observe.undisturbed import random_state_kept
-from lightning_ssl_geometry.quantity import declared
 from lightning_ssl_geometry.recording.arrays import SEEN, ArrayFiles
 from lightning_ssl_geometry.recording.names import check_name
 from lightning_ssl_geometry.recording.quantities_file import meaning, misnamed
@@ -230,7 +229,7 @@ class Measurements:
         results = {result_name(name, key): value for name, by in found.items() for key, value in by.items()}
         firsts = {result_name(name, key) for name in found for key in keeps_first(metrics[name])}
         bins = {result_name(name, key): bounds for name, by in found.items() for key in by
-                if (bounds := _bins(metrics[name], key))}  # fmt: skip
+                if (bounds := bins_of(metrics[name], key))}  # fmt: skip
         results = {name: value for name, value in results.items() if self.logged(stage, name) not in self._refused}
         for name, value in results.items():
             if value.ndim:
@@ -372,15 +371,6 @@ def _of_constant_views(stage: str, earlier: int, views: int) -> Iterator[None]:
             f"Expected the same number of views in all steps of the stage {stage!r}, but got {views} after {earlier}. "
             "Pass as many views in each step, or use another stage."
         ) from error
-
-
-def _bins(metric: Metric, key: str) -> tuple[float, float] | None:
-    """The bounds of the bins, if a result is a histogram."""
-    known = declared(quantities_of(metric), key)
-    if known is None or known[1].picture is None or known[1].picture.kind != "histogram":
-        return None
-    low, high = known[1].bounds
-    return None if low is None or high is None else (low, high)
 
 
 def _required(metric: Metric) -> dict[str, None]:
