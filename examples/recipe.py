@@ -503,7 +503,7 @@ def _filled(cells: Sequence[str | None], line: str) -> list[str]:
     return [old if cell is None else cell for cell, old in zip(cells, there, strict=True)]
 
 
-def of_seeds(count: int) -> str:
+def spread_note(count: int) -> str:
     """The note of a figure on what a line and its band are."""
     return "Mean and standard deviation over seeds." if count > 1 else "One seed."
 

@@ -38,11 +38,11 @@ from recipe import (  # noqa: E402
     finished,
     grid,
     markdown,
-    of_seeds,
     over_seeds,
     parser,
     paths,
     save,
+    spread_note,
     write,
 )
 
@@ -315,7 +315,7 @@ def by_arm(rows: list[Row]):
         text, color = over_seeds(z, ".2f"), "orange" if place[0] == "box" else "blue"
         dot = Dot(label, z.mean(), std, text, color, before=h.mean())
         groups.setdefault(", ".join(place), []).append(dot)
-    notes = (f"Rings: in h. {of_seeds(len({row.seed for row in rows}))}",)
+    notes = (f"Rings: in h. {spread_note(len({row.seed for row in rows}))}",)
     caption = Caption(title="Style in z", notes=notes)
     return dots(list(groups.items()), xlabel="adjusted R² of the style", caption=caption)
 

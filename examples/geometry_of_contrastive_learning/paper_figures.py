@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from draw_points import Point, points
 from numpy.typing import NDArray
-from recipe import of_seeds
+from recipe import spread_note
 
 from lightning_ssl_geometry.plots import Caption, Curve, Dash, Dot, curves, dots
 from lightning_ssl_geometry.report import read_run
@@ -67,11 +67,6 @@ def line(label: str, x: NDArray[np.float64], values: NDArray[np.float64], color:
     return Curve(f"{label} {values.mean(0)[-1]:.2f}", x, values.mean(0), color, dash=dash, spread=spread)
 
 
-def seeds_of(groups: Groups) -> str:
-    """The note on what a line and its band are."""
-    return of_seeds(max(map(len, groups.values())))
-
-
 def figure_3(groups: Groups) -> "Figure":
     """InfoNCE and its bound, over training."""
     lines = []
@@ -82,7 +77,9 @@ def figure_3(groups: Groups) -> "Figure":
     run = read_run(next(iter(groups.values()))[0]).scalars
     negatives, temperature = (run[f"probe/bound_{name}"].value[-1] for name in ("negatives", "temperature"))
     note = f"beta = {1 / temperature:g}, {negatives:.0f} negatives for each anchor."
-    caption = Caption(title="InfoNCE (Eq. 1) and its bound (Prop. 3.1)", notes=(note, seeds_of(groups)))
+    caption = Caption(
+        title="InfoNCE (Eq. 1) and its bound (Prop. 3.1)", notes=(note, spread_note(max(map(len, groups.values()))))
+    )
     return curves(lines, xlabel="epochs of training", ylabel="nats", caption=caption)
 
 
@@ -90,7 +87,9 @@ def figure_7(groups: Groups) -> "Figure":
     """The share of dh that W leaves out, over training."""
     name = "probe/unexplained_variance_full"
     lines = [line(group, *over_seeds(runs, name), COLORS[group]) for group, runs in groups.items()]
-    caption = Caption(title="Variance of dh that W does not explain", notes=(seeds_of(groups),))
+    caption = Caption(
+        title="Variance of dh that W does not explain", notes=(spread_note(max(map(len, groups.values()))),)
+    )
     return curves(lines, xlabel="epochs of training", ylabel="share", floor=0.0, caption=caption)
 
 
@@ -105,7 +104,10 @@ def figure_7_with_nulls(groups: Groups) -> Iterator[tuple[str, "Figure"]]:
             line(said, *over_seeds(runs, f"probe/unexplained_variance_full{null}"), COLORS[group], dash)
             for null, said, dash in kinds
         ]
-        notes = ("Random W: with the singular values of W, and its own dh.", seeds_of(groups))
+        notes = (
+            "Random W: with the singular values of W, and its own dh.",
+            spread_note(max(map(len, groups.values()))),
+        )
         caption = Caption(title=f"What W does not explain: {group}", notes=notes)
         yield (
             group,
@@ -144,7 +146,7 @@ def gains(rows: list[Row]):
                 mean = float(np.mean(values))
                 dots_of.append(Dot(f"{when}{said}", mean, std, f"{mean:.2f}", "muted" if when else color))
         chart.append((strength, dots_of))
-    notes = ("Null: between samples.", of_seeds(len({row.seed for row in rows})))
+    notes = ("Null: between samples.", spread_note(len({row.seed for row in rows})))
     caption = Caption(title="Gain of W on two kinds of displacements", notes=notes)
     return dots(chart, xlabel="gain: squared length behind W, isotropic = 1", caption=caption)
 
@@ -163,7 +165,7 @@ def generators(rows: list[Row]):
             std = float(np.std(found, ddof=1)) if len(found) > 1 else np.nan
             dots_of.append(Dot(said, float(np.mean(found)), std, f"{np.mean(found):.2f}", color))
         chart.append((strength, dots_of))
-    caption = Caption(title="Gain of W after training", notes=(of_seeds(len({row.seed for row in rows})),))
+    caption = Caption(title="Gain of W after training", notes=(spread_note(len({row.seed for row in rows})),))
     return dots(chart, xlabel="gain, isotropic = 1", caption=caption)
 
 

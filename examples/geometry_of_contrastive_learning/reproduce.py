@@ -133,10 +133,10 @@ def fit(options: argparse.Namespace, group: str, added: list[str], seed: int) ->
 def check_whole(groups: dict[str, list[Path]]) -> None:
     """End the command if a finished run has fewer readouts or other evaluations than another: a file is damaged."""
     runs = [run for _, run in each_run(groups)]
-    evaluated = [{(found.features, found.labels) for found in run.evaluations} for run in runs]
+    evaluated = [{(found.features, str(found.labels)) for found in run.evaluations} for run in runs]
     for run, found in zip(runs, evaluated, strict=True):
         if lost := set().union(*evaluated) - found or ({("trained", "all")} - found):
-            said = ", ".join(f"{features} ({labels} labels)" for features, labels in sorted(map(_in_words, lost)))
+            said = ", ".join(f"{features} ({labels} labels)" for features, labels in sorted(lost))
             sys.exit(_damaged(run.folder / "linear_evaluation.csv", f"an evaluation of {said}", "none"))
     counts = [min((len(s.value) for name, s in run.scalars.items() if _probed(name)), default=0) for run in runs]
     most = max(counts)
@@ -154,10 +154,6 @@ def check_whole(groups: dict[str, list[Path]]) -> None:
 
 def _probed(name: str) -> bool:
     return name.startswith("probe/")
-
-
-def _in_words(evaluation: tuple[str, object]) -> tuple[str, str]:
-    return evaluation[0], f"{evaluation[1]}"
 
 
 def _damaged(file: Path, expected: str, got: str) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from recipe import add_seeds_and_jobs, markdown, of_seeds, over_seeds, processes, save, write
+from recipe import add_seeds_and_jobs, markdown, over_seeds, processes, save, spread_note, write
 from sklearn.datasets import load_digits
 from sklearn.metrics import silhouette_samples
 from torch import Tensor, nn
@@ -348,7 +348,7 @@ def run(options: argparse.Namespace) -> None:
 
 def drawings(rows: Sequence[Row]):
     """Name -> figure."""
-    notes = (of_seeds(len({row.seed for row in rows})),)
+    notes = (spread_note(len({row.seed for row in rows})),)
     views = curves(
         lines(rows, "Thm. 4.2", FLOWS, bounds=(0.0, np.inf)),
         xlabel="iteration",

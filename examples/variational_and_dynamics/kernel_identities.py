@@ -190,8 +190,8 @@ def figure(rows: Sequence[Row], identity: str):
         Curve(f"measured, {power(rows, identity):.2f}", x, mean, "blue", spread=spread, factor=True),
     ]
     several = len({row.seed for row in rows}) > 1
-    spread_note = "Geometric mean and deviation over seeds." if several else "One seed."
-    notes = ("The numbers are fitted powers of the error.", spread_note)
+    note = "Geometric mean and deviation over seeds." if several else "One seed."
+    notes = ("The numbers are fitted powers of the error.", note)
     caption = Caption(title=f"{identity}: {law.title}", notes=notes)
     label = f"log{SUBSCRIPTS[law.base]} of the {law.over}"
     return curves(drawn, xlabel=label, ylabel="relative error", log=True, caption=caption)
