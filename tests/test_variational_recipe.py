@@ -172,6 +172,7 @@ def test_figure_6_has_both_dimensions(give, tmp_path):
     found = pd.read_csv(folder / "results" / "figure_6.csv").set_index(["flow", "quantity", "iteration"])["value"]
     assert found["2-D, network", "nmi", 20] > 0.9
     assert found["3-D, free points", "nmi", 50] < 0.1
+    assert "length" not in found.index.get_level_values("quantity")  # no flow has ended
     assert len(list((folder / "figures").glob("figure_6_[23]d*"))) == 6
 
 

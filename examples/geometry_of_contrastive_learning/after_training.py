@@ -1,7 +1,8 @@
 """What is measured on the encoders of finished runs: other views and pools of negatives, and projectors trained alone.
 
-`pools` asks how the distance to the hardest negative, and how often it has the same label, depend on the views (those
-of the run, those of the moderate policy, clean images) and on the number of samples among which it is sought. `alone`
+`pools` asks how the distances of h1 and h2 to the hardest negative, and how often it has the same label, depend on the
+views (those of the run, those of the moderate policy, clean images) and on the number of samples among which it is
+sought, before and after training. `alone`
 trains a new projector behind each encoder, once with each policy; only the policy differs then, and h stands still.
 `regions` trains small MLPs there with the encoder's own policy, and counts the regions of their partitions (Eq. 11): so
 small that many samples share a region. `spans` trains projectors there with augmentations that are made in h, in a
@@ -25,6 +26,7 @@ import torch
 import yaml
 from recipe import each, markdown, over_seeds, processes, read, write
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.data import ImageDataModule
@@ -37,7 +39,8 @@ from lightning_ssl_geometry.diagnostics import (
     ProjectorGain,
 )
 from lightning_ssl_geometry.diagnostics.policy_generators import STRENGTHS as ACTIONS
-from lightning_ssl_geometry.functional import effective_rank, info_nce, linear_regions
+from lightning_ssl_geometry.functional import effective_rank, hardest_negative, info_nce, linear_regions
+from lightning_ssl_geometry.functional.neighbors import normalized_distance
 from lightning_ssl_geometry.functional.spectrum import singular_values_rank
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import MLPProjector
@@ -46,6 +49,7 @@ from lightning_ssl_geometry.views import SimCLRViews
 STRENGTHS = ("small", "moderate", "large")
 POOLS = {"laptop": (128, 512, 2048), "smoke": (16, 40)}
 SAMPLES = {"laptop": 4096, "smoke": 40}  # of the validation split; the pools are parts of them
+CALIBRATION = 1024  # training images, at most, whose views give an untrained batch norm its statistics
 STEPS = {"laptop": 3000, "smoke": 20}  # of a projector that is trained alone
 DRAWS = 8  # views of each training image with each policy
 BATCH, RATE, BETA = 512, 3e-3, 2.0
@@ -67,14 +71,21 @@ class Network(NamedTuple):
 
 
 class Pools(NamedTuple):
-    """The hardest negative of samples of one run, with one kind of views and one number of samples."""
+    """The hardest negative h* of samples of one run, with one kind of views and one number of samples.
+
+    `trained` is 0 for the network before training. The distances, of unit vectors, are those of h1 to h* (`distance`),
+    h1 to h2 (`pair`), h2 to h* (`from_h2`), and h1 to another sample (`between_samples`).
+    """
 
     strength: str
     seed: int
+    trained: int
     views: str
     pool: int
     distance: float
     pair: float
+    from_h2: float
+    between_samples: float
     agreement: float
     chance: float
 
@@ -132,8 +143,11 @@ class Generators(NamedTuple):
     shuffled: float
 
 
-def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int) -> Network:
-    """Load the model of a finished run, in eval mode, and its data."""
+def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int, trained: bool = True) -> Network:
+    """Load the model of a finished run, in eval mode, and its data.
+
+    Before training, the model has the weights with which the run began, and batch norm has the statistics of views.
+    """
     with _one_line(path / "config.yaml"):
         whole = yaml.safe_load((path / "config.yaml").read_text())  # of `fit`, with arguments that only it has
         words = [f"--{key}={json.dumps(whole[key])}" for key in ("seed_everything", "model", "data")]
@@ -143,9 +157,30 @@ def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int
         warnings.filterwarnings("ignore", "LightningCLI's args parameter")  # beside the arguments of this script
         cli = lightning_cli(words, run=False)
     cli.datamodule.setup()
-    with _one_line(path / "checkpoints" / "last.ckpt"):
-        load_weights(cli.model, path / "checkpoints" / "last.ckpt")
-    return Network(cli.model.eval(), cli.datamodule, strength, seed, flips=options.size != "smoke")
+    net = Network(cli.model.eval(), cli.datamodule, strength, seed, flips=options.size != "smoke")
+    if trained:
+        with _one_line(path / "checkpoints" / "last.ckpt"):
+            load_weights(net.model, path / "checkpoints" / "last.ckpt")
+    else:
+        calibrate(net, images(net.data, "train", CALIBRATION))
+    return net
+
+
+def calibrate(net: Network, found: dict[str, Tensor]) -> None:
+    """Give each batch norm the statistics of one batch of views."""
+    norms = [layer for layer in net.model.modules() if isinstance(layer, _BatchNorm)]
+    momenta = [layer.momentum for layer in norms]
+    for layer in norms:
+        layer.train().momentum = 1.0
+    views = views_of(net, net.strength)(found["image"], found["index"], 0, net.data.mean, net.data.std)
+    with torch.inference_mode():
+        net.model.project(net.model(torch.cat(views)))
+    for layer, momentum in zip(norms, momenta, strict=True):
+        layer.eval().momentum = momentum
+
+
+def views_of(net: Network, strength: str) -> SimCLRViews:
+    return SimCLRViews(strength=strength, color="fast", flip=None if net.flips else 0.0)
 
 
 @contextmanager
@@ -176,8 +211,8 @@ def images(data: ImageDataModule, split: str, count: int) -> dict[str, Tensor]:
 @torch.inference_mode()
 def represented(net: Network, image: Tensor, index: Tensor, strength: str, *, epoch: int = 0) -> Tensor:
     """Return h (2, N, D) of two views of images in [0, 1]. Both views of "clean" are the image itself."""
-    data, parts, flip = net.data, [], None if net.flips else 0.0
-    views = None if strength == "clean" else SimCLRViews(strength=strength, color="fast", flip=flip)
+    data, parts = net.data, []
+    views = None if strength == "clean" else views_of(net, strength)
     for x, rows in zip(image.split(500), index.split(500), strict=True):
         if views is None:
             one = net.model((x - data.mean.view(-1, 1, 1)) / data.std.view(-1, 1, 1))
@@ -231,41 +266,44 @@ def _is_newer(file: Path, than: Path) -> bool:
 def pools(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
     """Figs. 5 and 6 with other views and pools."""
     rows = of_each(options, runs, Pools, of_pools)
-    for name, digits in (("distance", ".3f"), ("agreement", ".3f")):
+    for name in ("distance", "from_h2", "agreement"):
         lines = []
-        for kind in dict.fromkeys(row.views for row in rows):
-            for pool in dict.fromkeys(row.pool for row in rows):
-                cells = [
-                    over_seeds(
-                        [getattr(r, name) for r in rows if (r.strength, r.views, r.pool) == (s, kind, pool)], digits
-                    )
-                    for s in dict.fromkeys(row.strength for row in rows)
-                ]
-                lines.append([f"{kind}, {pool}", *cells])
+        for kind, pool in dict.fromkeys((row.views, row.pool) for row in rows):
+            cells = []
+            for strength in dict.fromkeys(row.strength for row in rows):
+                of = [row for row in rows if (row.strength, row.views, row.pool) == (strength, kind, pool)]
+                first, last = ([getattr(row, name) for row in of if row.trained == trained] for trained in (0, 1))
+                cells.append(f"{over_seeds(first, '.3f')} -> {over_seeds(last, '.3f')}")
+            lines.append([f"{kind}, {pool}", *cells])
         print(f"\n{name}\n\n{markdown(['views, pool', *dict.fromkeys(row.strength for row in rows)], lines)}")
 
 
 def of_pools(options: argparse.Namespace, path: Path, strength: str, seed: int) -> Iterator[Pools]:
-    net = network(options, path, strength, seed=seed)
-    found = images(net.data, "val", SAMPLES[options.size])
-    for name, kind in (("own", strength), ("moderate", "moderate"), ("clean", "clean")):
-        h = represented(net, found["image"], found["index"], kind)
-        with torch.inference_mode():
-            z = net.model.project(h.flatten(0, 1)).unflatten(0, h.shape[:2])
-        for pool in POOLS[options.size]:
-            # Parts of the samples, so that small pools are not measured on few samples.
-            parts = torch.randperm(len(found["index"]), generator=torch.Generator().manual_seed(seed)).split(pool)
-            values = [of_pool(h[:, part], z[:, part], found["label"][part]) for part in parts if len(part) == pool]
-            yield Pools(strength, seed, name, pool, *torch.tensor(values).mean(0).tolist())
+    for trained in (0, 1):
+        net = network(options, path, strength, seed=seed, trained=bool(trained))
+        found = images(net.data, "val", SAMPLES[options.size])
+        for name, kind in (("own", strength), ("moderate", "moderate"), ("clean", "clean")):
+            h = represented(net, found["image"], found["index"], kind)
+            with torch.inference_mode():
+                z = net.model.project(h.flatten(0, 1)).unflatten(0, h.shape[:2])
+            for pool in POOLS[options.size]:
+                # Parts of the samples, so that small pools are not measured on few samples.
+                parts = torch.randperm(len(found["index"]), generator=torch.Generator().manual_seed(seed)).split(pool)
+                values = [of_pool(h[:, part], z[:, part], found["label"][part]) for part in parts if len(part) == pool]
+                yield Pools(strength, seed, trained, name, pool, *torch.tensor(values).mean(0).tolist())
 
 
-def of_pool(h: Tensor, z: Tensor, label: Tensor) -> tuple[float, float, float, float]:
+def of_pool(h: Tensor, z: Tensor, label: Tensor) -> tuple[float, ...]:
+    """The last fields of `Pools`."""
     distance, agreement = HardestNegativeDistance(contrast_size=len(label)), LabelAgreement(contrast_size=len(label))
     index = torch.arange(len(label))
     distance.update(h, z, index)
     agreement.update(z, index, label=label)
     near, same = distance.compute(), agreement.compute()
-    return float(near["distance"]), float(near["pair"]), float(same["fine"]), float(same["fine_chance"])
+    sample, view, _ = hardest_negative(z[0], z[1])
+    from_h2 = normalized_distance(h[1], h[view, sample]).mean()
+    found = (near["distance"], near["pair"], from_h2, near["between_samples"], same["fine"], same["fine_chance"])
+    return tuple(map(float, found))
 
 
 def alone(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:

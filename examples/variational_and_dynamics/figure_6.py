@@ -3,8 +3,8 @@
     reproduce.py figure_6                     # 3 seeds
     reproduce.py figure_6 --seeds 0 --jobs 1
 
-A third flow of each kind is long enough that the clusters loosen. Stills and films are those of the seed whose
-network has the median NMI at its second still.
+Two further flows of each kind are long: one with the same step, and one with a step so small that the points become
+uniform. Stills and films are those of the seed whose network has the median NMI at its second still.
 """
 
 import argparse
@@ -20,11 +20,13 @@ FLOWS = {
         Flow("2-D, network", PLANE, (0, 2, 5, 20, 100, 500)),
         Flow("2-D, free points", (*PLANE, "points"), (0, 50, 200, 400, 800), 0.1),
         Flow("2-D, network, long", PLANE, (0, 500, 2000, 8000, 30000)),
+        Flow("2-D, network, long, step 0.1", PLANE, (0, 100, 500, 2000, 8000, 30000), 0.1),
     ),
     "3d": (
         Flow("3-D, network", SPACE, (0, 2, 5, 20, 100, 2000)),
         Flow("3-D, free points", (*SPACE, "points"), (0, 50, 400, 1000, 2000), 0.1),
         Flow("3-D, network, long", SPACE, (0, 2000, 4000, 8000, 16000)),
+        Flow("3-D, network, long, step 0.1", SPACE, (0, 100, 500, 2000, 8000, 30000), 0.1),
     ),
 }
 

@@ -66,6 +66,7 @@ class Run(NamedTuple):
         label: (n,), the clusters of the points.
         z: Iteration -> (n, d).
         temperature: Temperature of the loss.
+        length: Median length of h at the end, before h is projected onto the sphere.
     """
 
     flow: Flow
@@ -74,6 +75,7 @@ class Run(NamedTuple):
     label: NDArray[np.int64]
     z: dict[int, NDArray[np.float64]]
     temperature: float
+    length: float
 
 
 class Row(NamedTuple):
@@ -101,7 +103,7 @@ def fit(flow: Flow, seed: int, folder: Path, steps: int | None = None) -> Run:
         with replacing(file) as opened:
             np.savez(opened, **found)
     z = {int(name): values for name, values in found.items() if name.isdigit()}
-    return Run(flow, seed, found["points"], found["label"], z, float(found["temperature"]))
+    return Run(flow, seed, found["points"], found["label"], z, float(found["temperature"]), float(found["length"]))
 
 
 def _file(flow: Flow, seed: int, folder: Path) -> Path:
@@ -145,11 +147,14 @@ def _fitted(flow: Flow, seed: int, steps: int | None) -> dict[str, NDArray[Any]]
             **never,
         )
         trainer.fit(cli.model, datamodule=cli.datamodule)
-    data = cli.datamodule
+    data, model = cli.datamodule, cli.model
+    with torch.inference_mode():
+        h = model.place(data.points, torch.arange(len(data.points)))
     return {
         "points": data.points.numpy(),
         "label": data.labels.numpy(),
-        "temperature": np.array(cli.model.loss.form.temperature),
+        "temperature": np.array(model.loss.form.temperature),
+        "length": np.array(h.norm(dim=1).median().item()),
     } | {str(step): found["z"].double().numpy() for step, found in kept.kept.items()}
 
 
@@ -177,7 +182,7 @@ def _alone() -> None:
 
 
 def measure(run: Run) -> Iterable[Row]:
-    """What the stills only suggest, at each of them."""
+    """What the stills only suggest, at each of them, and the length of h at the end."""
     label = torch.from_numpy(run.label)
     for step in (step for step in run.flow.iterations if step in run.z):
         z = torch.from_numpy(run.z[step])
@@ -191,6 +196,8 @@ def measure(run: Run) -> Iterable[Row]:
             "gradient": descent(z, run.temperature).norm(dim=1).mean().item(),
         }
         yield from (Row(run.flow.name, run.seed, step, name, float(value)) for name, value in quantities.items())
+    if (last := run.flow.iterations[-1]) in run.z:
+        yield Row(run.flow.name, run.seed, last, "length", run.length)
 
 
 def descent(z: Tensor, temperature: float) -> Tensor:
