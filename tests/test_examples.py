@@ -90,16 +90,24 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     assert (found[steady] - published[steady]).abs().max() < 0.03  # other processors round otherwise
     spectra = pd.read_csv(output / "spectra.csv")
     assert spectra.groupby("group").size().to_dict() == dict.fromkeys(("small", "moderate", "large"), 16)
+    of_views = pd.read_csv(output / "augmentation_spectra.csv")
+    assert (of_views.groupby("group")["last"].max() > 0).all()
+    overlap = pd.read_csv(output / "angles.csv")
+    assert len(overlap) == 3 * 3
+    assert overlap[["first", "last"]].stack().between(0, 1).all()
     turned = pd.read_csv(output / "rotations.csv").groupby("angle")["rank"]
     assert (turned.size() == 5).all()
     assert (turned.mean().diff().dropna() > 0).all()
     same = ("--size", "smoke", "--seeds", "0", "--output", str(tmp_path))
     make(script("geometry_of_contrastive_learning"), *same, "--grid", "pools")
     pools = pd.read_csv(tmp_path / "pools" / "results.csv")
-    assert len(pools) == 3 * 3 * 2
-    assert (pools.loc[pools["views"] == "clean", "pair"] == 0).all()
+    assert len(pools) == 3 * 2 * 3 * 2
+    clean = pools[pools["views"] == "clean"]
+    assert (clean["pair"] == 0).all()
+    assert (clean["from_h2"] - clean["distance"]).abs().max() < 1e-6  # h1 and h2 are one point
+    assert (pools["from_h2"] <= pools["distance"] + pools["pair"] + 1e-6).all()
     own = pools[(pools["strength"] == "moderate") & (pools["views"] != "clean")].drop(columns="views")
-    assert own.groupby("pool").nunique().le(1).all(axis=None)  # the run's own policy is the moderate one
+    assert own.groupby(["trained", "pool"]).nunique().le(1).all(axis=None)  # the run's own policy is the moderate one
     make(script("geometry_of_contrastive_learning"), *same, "--grid", "alone")
     alone = pd.read_csv(tmp_path / "alone" / "results.csv")
     assert len(alone) == 3 * 4 * 3

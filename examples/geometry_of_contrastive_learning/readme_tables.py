@@ -2,8 +2,8 @@
 
     python examples/geometry_of_contrastive_learning/readme_tables.py --write    # put them into the README
 
-`reproduce.py` writes the files of results/: copy OUTPUT/<grid>/results.csv to results/<grid>.csv, and spectra.csv as it
-is. A table is found in the README by its first line.
+`reproduce.py` writes the files of results/: copy OUTPUT/<grid>/results.csv to results/<grid>.csv, and the
+other files of OUTPUT/strengths as they are. A table is found in the README by its first line.
 """
 
 import csv
@@ -13,6 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+import torch
+
+from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank, singular_values_rank
+
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from after_training import DIRECTIONS, HIDDEN, LENGTHS, PARTS, POOLS, STRENGTHS, WIDTHS  # noqa: E402
@@ -20,6 +24,7 @@ from paper_figures import ACTIONS  # noqa: E402
 from recipe import over_seeds, readme_command  # noqa: E402
 from reproduce import ONE_BY_ONE, Singular, ranks  # noqa: E402
 
+NINETY_PERCENT = partial(singular_values_rank, tau=0.9, mode="cumulative")
 EPOCHS = (0, 2, 10, 20, 30)  # of the table of the longer runs
 SHARES = (("", ""), ("_random", "null: a random W with its own dh"), ("_between_samples", "null: between samples"))
 PROJECTORS = ("linear", *(f"MLP {hidden} x {width}" for width in (64, 256) for hidden in (1, 3)))
@@ -107,8 +112,11 @@ def claims() -> Iterator[list[str | None]]:
         [cell.replace("; ", " <= ") for cell in mean_at_the_end("bound_info_nce", "bound_upper", digits=".2f")],
         by_strength(falls),
         by_strength(cosines_fall),
+        by_strength(after_the_first_epoch),
         over_time("effective_rank_h", ".1f"),
         over_time("hardest_negative_distance"),
+        by_strength(from_h2),
+        by_strength(spread),
         over_time("label_agreement_fine", ".1f", percent),
         over_time("hardest_negative_pair", ".2f"),
         over_time("hardest_negative_between_samples", ".2f"),
@@ -128,6 +136,34 @@ def relative_gain() -> list[str]:
     return by_strength(cell)
 
 
+def spread(strength: str) -> str:
+    """The effective rank of augmentations, before and after training, and the directions that carry 90% of them."""
+    of = rows("augmentation_spectra", group=strength)
+    seeds = dict.fromkeys(row["seed"] for row in of)
+    cells = []
+    for rank, digits in ((singular_values_effective_rank, ".1f"), (NINETY_PERCENT, ".0f")):
+        ends = []
+        for end in ("first", "last"):
+            spectra = (torch.tensor([float(row[end]) for row in of if row["seed"] == seed]) for seed in seeds)
+            ends.append([float(rank(spectrum)) for spectrum in spectra])
+        cells.append(f"{over_seeds(ends[0], digits)} -> {over_seeds(ends[1], digits)}")
+    return "; ".join(cells)
+
+
+def overlaps() -> Iterator[list[str]]:
+    """How much of the leading directions lies in the columns of W, before and after training."""
+    for kind, said in (
+        ("augmentations", "share of the 64 leading directions of augmentations in the columns of W, start -> end"),
+        ("between_samples", "null: of those between samples, start -> end"),
+    ):
+        cells = []
+        for strength in STRENGTHS:
+            of = rows("angles", group=strength, directions=kind)
+            first, last = ([float(row[end]) for row in of] for end in ("first", "last"))
+            cells.append(f"{mean(first, '.3f')} -> {over_seeds(last, '.3f')}")
+        yield [said, *cells]
+
+
 def augmentations_and_null_spaces() -> list[list[str]]:
     full, leading = "unexplained_variance_full", "unexplained_variance_tau"
     whose = "directions of W that carry 90%"
@@ -141,6 +177,7 @@ def augmentations_and_null_spaces() -> list[list[str]]:
             "isotropic directions; least of any subspace of that dimension",
             *mean_at_the_end("null_space_isotropic", "null_space_floor"),
         ],
+        *overlaps(),
         ["**Eq. 10, Fig. 7**: share of dh outside all of W, start -> end", *over_time(full)],
         *([said, *at_the_end(full + null)] for null, said in SHARES[1:]),
         ["least of any subspace of that dimension", *mean_at_the_end(f"{full}_floor")],
@@ -174,9 +211,37 @@ def generators_fit() -> Iterator[list[str]]:
 def other_pools(column: str, factor: float, digits: str) -> Iterator[list[str]]:
     for views in ("own", "moderate", "clean"):
         for pool in POOLS["laptop"]:
-            found = (rows("pools", strength=strength, views=views, pool=str(pool)) for strength in STRENGTHS)
+            found = (of_pool(strength, views, pool) for strength in STRENGTHS)
             cells = [over_seeds([factor * float(row[column]) for row in of], digits) for of in found]
             yield [f"{views}, {pool}", *cells]
+
+
+def of_pool(strength: str, views: str, pool: int, trained: int = 1) -> list[dict[str, str]]:
+    return rows("pools", strength=strength, views=views, pool=str(pool), trained=str(trained))
+
+
+def from_h2(strength: str) -> str:
+    """The distance of h2 to h*, among the most samples and with a run's own views; then over that between samples."""
+    cells = []
+    for ratio, digits in ((False, ".3f"), (True, ".2f")):
+        ends = []
+        for trained in (0, 1):
+            of = of_pool(strength, "own", POOLS["laptop"][-1], trained)
+            ends.append([float(row["from_h2"]) / (float(row["between_samples"]) if ratio else 1) for row in of])
+        cells.append(f"{mean(ends[0], digits)} -> {over_seeds(ends[1], digits)}")
+    return "; ".join(cells)
+
+
+def after_the_first_epoch(strength: str) -> str:
+    """By how much the cosine of h*'s z falls after the first epoch, and by how much that of h2's z rises."""
+    cells = []
+    for name in ("repulsion", "invariance"):  # the invariance part is minus a cosine
+        of = rows("over_training", group=strength, name=f"bound_{name}")
+        values = {(row["seed"], float(row["epochs"])): float(row["value"]) for row in of}
+        last = max(epochs for _, epochs in values)
+        seeds = dict.fromkeys(row["seed"] for row in of)
+        cells.append(over_seeds([values[seed, 1.0] - values[seed, last] for seed in seeds], ".2f"))
+    return "; ".join(cells)
 
 
 def behind_fixed_encoders() -> Iterator[list[str]]:

@@ -196,7 +196,7 @@ def each_run(groups: dict[str, list[Path]]) -> Iterator[tuple[str, Run]]:
 
 
 class Singular(NamedTuple):
-    """A singular value of the projector's weight W, before and after training."""
+    """A singular value of the projector's weight W, or of the augmentations v, before and after training."""
 
     group: str
     seed: object
@@ -205,18 +205,41 @@ class Singular(NamedTuple):
     last: float
 
 
-def spectra(groups: dict[str, list[Path]]) -> list[Singular]:
-    """The singular values of W of every run with a linear projector."""
+def spectra(groups: dict[str, list[Path]], of: str = "projector") -> list[Singular]:
+    """The singular values of W of every run with a linear projector, or those of "augmentation", v = h2 - h1."""
     rows = []
     for group, run in each_run(groups):
-        found = run.arrays.get("probe/projector_singular_values")
-        if found is None and "probe/projector_rank" in run.scalars:
-            sys.exit(
-                f"Expected the singular values of W in {run.folder}, but there are none. Delete it to run it again."
-            )
+        found = run.arrays.get(f"probe/{of}_singular_values")
+        if found is None and f"probe/{of}_rank" in run.scalars:
+            sys.exit(f"Expected {of} singular values in {run.folder}, but got none. Delete it to run it again.")
         if found:
             pairs = zip(found.values[0].tolist(), found.values[-1].tolist(), strict=True)
             rows += [Singular(group, run.info["seed"], index, *pair) for index, pair in enumerate(pairs, start=1)]
+    return rows
+
+
+class Angle(NamedTuple):
+    """Principal angles of the columns of W with as many leading directions of some displacements.
+
+    `first` and `last` are the means of their squared cosines, before and after training: the share of one subspace that
+    lies in the other. It is P / D for a random one.
+    """
+
+    group: str
+    seed: object
+    directions: str
+    first: float
+    last: float
+
+
+def angles(groups: dict[str, list[Path]]) -> list[Angle]:
+    """The overlap of W with augmentations, displacements between samples, and h1 - h*, of every run."""
+    rows = []
+    for group, run in each_run(groups):
+        for kind in ("augmentations", "between_samples", "negatives"):
+            if found := run.arrays.get(f"probe/gain_{kind}_angles"):
+                ends = (float((np.cos(np.deg2rad(found.values[place])) ** 2).mean()) for place in (0, -1))
+                rows.append(Angle(group, run.info["seed"], kind, *ends))
     return rows
 
 
@@ -300,6 +323,10 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     if singular := spectra(groups):
         write(singular, output / "spectra.csv")
         print(ranks(singular))
+    if turned := spectra(groups, "augmentation"):
+        write(turned, output / "augmentation_spectra.csv")
+    if overlaps := angles(groups):
+        write(overlaps, output / "angles.csv")
     if options.grid in OVER_STRENGTHS:
         drawn = comparison_figures(groups)
         named = {f"figure_{n}_{key}": drawn[key] for n, keys in FIGURES.items() for key in keys if key in drawn}
