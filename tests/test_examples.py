@@ -193,7 +193,14 @@ def make(monkeypatch):
 
 def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):
     recipe = script("homomorphic_ssl")
-    counted = {"table1": 3 * 4 + 1 + 4, "table2": 2 * 4, "strength": 9, "base_size": 2 * 5 + 2, "distance": 5 + 2}
+    counted = {
+        "table1": 3 * 4 + 1 + 4,
+        "table2": 2 * 4,
+        "strength": 9,
+        "classifier": 4,
+        "base_size": 2 * 5 + 2,
+        "distance": 5 + 2,
+    }
     for what, count in counted.items():
         for size, dataset in (("laptop", "mnist"), ("laptop", "cifar10"), ("paper", "mnist")):
             options = SimpleNamespace(what=what, size=size, dataset=dataset, output=tmp_path)

@@ -4,8 +4,9 @@
 
 `FOLDER` has MNIST/raw as torchvision lays it out. `law`: the losses of A-SSL and H-SSL beside the equivariance error;
 `table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by transformation, with and without structure; `strength`:
-H-SSL over translations, by the limit of the distance and the number of steps; `base_size` and `distance`: Fig. 2 left
-and right, with A-SSL and frozen beside them; `escnn`: rotation on an escnn network. With `--dataset cifar10`, all but
+H-SSL over translations, by the limit of the distance and the number of steps; `classifier`: frozen scale networks, by
+the steps of the classifier; `base_size` and `distance`: Fig. 2 left and right, with A-SSL and frozen beside them;
+`escnn`: rotation on an escnn network. With `--dataset cifar10`, all but
 `law` are of CIFAR-10 and the same networks (FOLDER has train/<class>/* and test/<class>/*), in a folder of their own.
 Runs that have finished are not repeated, so an interrupted command can be started again. OUTPUT/<size>/<what>/ has
 results.csv, a PNG for the figures and, for every run, its report.html.
@@ -36,6 +37,7 @@ BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest pat
 DISTANCES = (1, 4, 16, 36, None)  # squared, between two fibers of a pair; None: no limit
 SCORES = ("classifier", "linear evaluation")
 STEPS = {400: 20, 1200: 60, 3600: 180}  # of `strength`, and their epochs at laptop size
+CLASSIFIER_STEPS = {120: 6, 480: 24}  # of `classifier`, and their epochs at laptop size
 DIAGNOSTICS = "lightning_ssl_geometry.diagnostics."
 BLACK = {"mnist": -0.424, "cifar10": [-2.05, -2.04, -1.75]}  # after normalisation; it enters where an image is moved
 # unstructured_scale.yaml is written for laptop.yaml; this is its width and its channels at the paper's size.
@@ -95,6 +97,13 @@ def settings(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
             for limit in (None, 18, 4):
                 added = [*arm("h-ssl", "translation", options), f"--trainer.max_epochs={epochs}"]
                 yield f"{steps} steps, {limit or 'none'}", [*added, *_limit(limit)]
+    elif what == "classifier":
+        for kernels, added in (("paper's", []), ("11/3", accurate)):
+            for steps, epochs in CLASSIFIER_STEPS.items():
+                yield (
+                    f"{kernels}, {steps}",
+                    [*arm("frozen", "scale", options), *added, f"--trainer.max_epochs={epochs}"],
+                )
     elif what == "escnn":
         for name in ("h-ssl", "frozen"):
             added = arm(name, "rotation", options)
@@ -219,7 +228,7 @@ def figure(rows: list[Row], score: str, xlabel: str):
 
 
 def main() -> None:
-    what = ("law", "table1", "table2", "strength", "base_size", "distance", "escnn")
+    what = ("law", "table1", "table2", "strength", "classifier", "base_size", "distance", "escnn")
     arguments = parser(__doc__, "runs/homomorphic", what=what)
     arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
     arguments.add_argument("--dataset", choices=tuple(BLACK), default="mnist")
