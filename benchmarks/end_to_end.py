@@ -36,14 +36,13 @@ BATCH = 256
 class MadeUpDataModule(ImageDataModule):
     """Random images, as many as `steps` batches take."""
 
-    def __init__(self, steps, views):
-        super().__init__(BATCH, views, 0.0, None, None, 0, True)
-        self.steps = steps
+    def __init__(self, steps, views, batch=BATCH):
+        super().__init__(batch, views, 0.0, None, None, 0, True)
+        self.rows = steps * batch
 
     def load(self):
         """Make them."""
-        n = self.steps * BATCH
-        made = Images(torch.randint(256, (n, 3, 32, 32), dtype=torch.uint8), torch.arange(n) % 10)
+        made = Images(torch.randint(256, (self.rows, 3, 32, 32), dtype=torch.uint8), torch.arange(self.rows) % 10)
         return Source(made, made, [*map(str, range(10))])
 
 

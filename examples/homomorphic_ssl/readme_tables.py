@@ -49,13 +49,8 @@ def by_arm(what: str, score: str) -> Iterator[list[str]]:
                 f"{cell} ({known[name]})" if name in known else cell for name, cell in zip(ARMS, cells, strict=True)
             ]
         yield [WITHOUT[group] if what == "table2" else group, *cells]
-
-
-def once_more(score: str) -> Iterator[list[str]]:
-    """A line for each transformation of seed 0, and for what stands beside it."""
-    for group in PAPER["table1"]:
-        for said, cells in {group: [f"{group}, {name}" for name in ARMS], **BESIDE.get(group, {})}.items():
-            yield [said, *scores("table1_seed0", score, cells)]
+        for said, beside in BESIDE.get(group, {}).items() if what == "table1" else ():
+            yield [said, *scores(what, score, beside)]
 
 
 def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
@@ -77,7 +72,6 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
     return {
         tuple(header): lines,
         **{(f"{score}, %", *arms): list(by_arm("table1", score)) for score in SCORES},
-        **{(f"{score}, %, seed 0", *arms): list(once_more(score)) for score in SCORES},
         **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
         ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): [
             *by_setting("base_size", BASE_SIZES),
