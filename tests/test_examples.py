@@ -1,5 +1,6 @@
 """Every YAML under examples/ is run, or at least takes a step on made-up data of the right shape."""
 
+import json
 import math
 import os
 import re
@@ -189,6 +190,23 @@ def make(monkeypatch):
         recipe.main()
 
     return make
+
+
+def test_a_run_that_was_resumed_keeps_what_was_measured_before_training(tmp_path):
+    recipe = script("homomorphic_ssl")
+    logged = (
+        "epoch,step,probe/gap,test/accuracy\n0,0,0.5,\n",
+        "epoch,step,probe/gap,test/accuracy\n1,9,0.25,\n1,10,,0.75\n",
+    )
+    for version, text in enumerate(logged):
+        (folder := tmp_path / f"version_{version}").mkdir()
+        (folder / "metrics.csv").write_text(text)
+    told = {"from": "../version_0", "run": None, "step": 5, "logged": 5, "epoch": 0, "time": "2026-01-02T03:04:05"}
+    (folder / "history.json").write_text(json.dumps({"run": "r", "resumed": [told]}))
+    header = "features,labels_per_class,accuracy,accuracy_std,repeats,split,train_size,test_size,feature_dim,iterations"
+    (folder / "linear_evaluation.csv").write_text(f"{header}\ntrained,all,0.625,,1,test,50,50,8,3\n")
+    found = recipe.scores(tmp_path)
+    assert found == {"classifier": 0.75, "linear evaluation": 0.625, "gap before": 0.5, "gap after": 0.25}
 
 
 def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lightning_ssl_geometry.plots import Caption, Curve, curves
-from lightning_ssl_geometry.report import read_run
+from lightning_ssl_geometry.report import Run, read_run
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -137,21 +137,22 @@ def scores(path: Path) -> dict[str, float]:
                 rows = list(csv.DictReader(opened))
             if tests := [row for row in rows if row.get("test/accuracy")]:
                 found = {"classifier": float(tests[-1]["test/accuracy"])}
-                judged = {e.features: e.accuracy for e in read_run(file.parent).evaluations if e.labels == "all"}
-                return found | {"linear evaluation": judged["trained"]} | _probed(rows)
+                run = read_run(file.parent)  # with the parts before it, if the run was resumed
+                judged = {e.features: e.accuracy for e in run.evaluations if e.labels == "all"}
+                return found | {"linear evaluation": judged["trained"]} | _probed(run)
         except (LookupError, ValueError, csv.Error) as error:
             sys.exit(f"{file.parent} is damaged ({type(error).__name__}: {error}). Delete it to run it again.")
     return {}
 
 
-def _probed(rows: list[dict[str, str]]) -> dict[str, float]:
+def _probed(run: Run) -> dict[str, float]:
     """Quantity -> value before and after training, of the stage "probe"."""
     found = {}
-    for name in sorted({name for row in rows for name in row if name.startswith("probe/")}):
-        values = [float(row[name]) for row in rows if row[name]]
-        found[f"{name.removeprefix('probe/')} before"] = values[0]
-        if len(values) > 1:
-            found[f"{name.removeprefix('probe/')} after"] = values[-1]
+    for name, series in sorted(run.scalars.items()):
+        if name.startswith("probe/"):
+            for when, place in (("before", series.done == 0), ("after", series.done > 0)):
+                if values := series.value[place].tolist():
+                    found[f"{name.removeprefix('probe/')} {when}"] = values[-1]
     return found
 
 
