@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import law  # noqa: E402
 from recipe import over_seeds, read, readme_command  # noqa: E402
-from reproduce import ARMS, BASE_SIZES, DISTANCES, SCORES, Row, by_cell  # noqa: E402
+from reproduce import ARMS, BASE_SIZES, CLASSIFIER_STEPS, DISTANCES, SCORES, Row, by_cell  # noqa: E402
 
 PAPER = {  # file -> transformation -> test accuracies of MNIST in %, as far as we know them
     "table1": {
@@ -53,6 +53,14 @@ def by_arm(what: str, score: str) -> Iterator[list[str]]:
             yield [said, *scores(what, score, beside)]
 
 
+def by_steps() -> Iterator[list[str]]:
+    """The frozen scale networks by the steps of the classifier."""
+    for score in SCORES:
+        for kernels, said in (("paper's", "paper's kernels"), ("11/3", "11/3")):
+            cells = [f"{kernels}, {steps}" for steps in CLASSIFIER_STEPS]
+            yield [f"{score}, %, {said}", *scores("classifier", score, cells)]
+
+
 def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
     return [[f"{score}, %", *scores(what, score, [str(setting or "none") for setting in settings])] for score in SCORES]
 
@@ -72,6 +80,7 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
     return {
         tuple(header): lines,
         **{(f"{score}, %", *arms): list(by_arm("table1", score)) for score in SCORES},
+        ("frozen, scale", *(f"{steps} steps" for steps in CLASSIFIER_STEPS)): list(by_steps()),
         **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
         ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): [
             *by_setting("base_size", BASE_SIZES),
