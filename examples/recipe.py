@@ -400,6 +400,25 @@ def paths(runs: Mapping[str, Mapping[int, Path]]) -> dict[str, list[Path]]:
     return {arm: list(of_seeds.values()) for arm, of_seeds in runs.items()}
 
 
+@contextmanager
+def mean_statistics(model: Any) -> Iterator[None]:
+    """Let batch norms of a model take the mean of the statistics of the batches that they see in this block.
+
+    The momentum of training would mix these with the values of a new layer, mean 0 and variance 1.
+    """
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    norms = [(layer, layer.momentum, layer.training) for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    for layer, _, _ in norms:
+        layer.reset_running_stats()
+        layer.train().momentum = None
+    try:
+        yield
+    finally:
+        for layer, momentum, training in norms:
+            layer.train(training).momentum = momentum
+
+
 def each(runs: Mapping[str, Mapping[int, Any]]) -> Iterator[tuple[str, int, Any]]:
     """(arm, seed, what was found) of every run."""
     return ((arm, seed, found) for arm, of_seeds in runs.items() for seed, found in of_seeds.items())

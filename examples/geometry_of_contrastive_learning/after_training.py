@@ -12,6 +12,7 @@ command can be started again, and `--jobs` encoders are measured at a time.
 """
 
 import argparse
+import csv
 import json
 import math
 import os
@@ -24,9 +25,8 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
-from recipe import each, markdown, over_seeds, processes, read, write
+from recipe import each, markdown, mean_statistics, over_seeds, processes, read, write
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.data import ImageDataModule
@@ -168,15 +168,9 @@ def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int
 
 def calibrate(net: Network, found: dict[str, Tensor]) -> None:
     """Give each batch norm the statistics of one batch of views."""
-    norms = [layer for layer in net.model.modules() if isinstance(layer, _BatchNorm)]
-    momenta = [layer.momentum for layer in norms]
-    for layer in norms:
-        layer.train().momentum = 1.0
     views = views_of(net, net.strength)(found["image"], found["index"], 0, net.data.mean, net.data.std)
-    with torch.inference_mode():
+    with torch.no_grad(), mean_statistics(net.model):
         net.model.project(net.model(torch.cat(views)))
-    for layer, momentum in zip(norms, momenta, strict=True):
-        layer.eval().momentum = momentum
 
 
 def views_of(net: Network, strength: str) -> SimCLRViews:
@@ -231,14 +225,14 @@ def of_each(
 ) -> list[Any]:
     """Measure every encoder. The rows are of this kind, and are also written to OUTPUT/<kind>/results.csv.
 
-    Files of an earlier command are taken, unless the encoder was trained again since.
+    Files of an earlier command are taken, unless the encoder was trained again since, or they have other columns.
     """
     folder = options.output / kind.__name__.lower()
     files = {(strength, seed): folder / f"{strength}_seed{seed}.csv" for strength, seed, _ in each(runs)}
     missing = [
         partial(_measure, options, path, strength, seed, measure=measure, file=files[strength, seed])
         for strength, seed, path in each(runs)
-        if not _is_newer(files[strength, seed], path / "checkpoints" / "last.ckpt")
+        if not _is_current(files[strength, seed], path / "checkpoints" / "last.ckpt", kind)
     ]
     if min(options.jobs, len(missing)) <= 1:
         for one in missing:
@@ -259,8 +253,11 @@ def _measure(
     return write(list(measure(options, path, strength, seed)), file)
 
 
-def _is_newer(file: Path, than: Path) -> bool:
-    return file.exists() and file.stat().st_mtime >= than.stat().st_mtime
+def _is_current(file: Path, than: Path, kind: type[Any]) -> bool:
+    if not file.exists() or file.stat().st_mtime < than.stat().st_mtime:
+        return False
+    with file.open(newline="") as opened:
+        return next(csv.reader(opened), []) == list(kind._fields)  # not of an earlier version of this script
 
 
 def pools(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:

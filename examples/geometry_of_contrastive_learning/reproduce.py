@@ -237,7 +237,10 @@ def angles(groups: dict[str, list[Path]]) -> list[Angle]:
     rows = []
     for group, run in each_run(groups):
         for kind in ("augmentations", "between_samples", "negatives"):
-            if found := run.arrays.get(f"probe/gain_{kind}_angles"):
+            found = run.arrays.get(f"probe/gain_{kind}_angles")
+            if found is None and f"probe/gain_{kind}" in run.scalars:
+                sys.exit(f"Expected angles of {kind} in {run.folder}, but got none. Delete it to run it again.")
+            if found:
                 ends = (float((np.cos(np.deg2rad(found.values[place])) ** 2).mean()) for place in (0, -1))
                 rows.append(Angle(group, run.info["seed"], kind, *ends))
     return rows

@@ -34,7 +34,7 @@ from lightning_ssl_geometry.plots import Caption
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from draw_points import Point, points  # noqa: E402
-from recipe import Fit, each, grid, markdown, over_seeds, read, save, write  # noqa: E402
+from recipe import Fit, each, grid, markdown, mean_statistics, over_seeds, read, save, write  # noqa: E402
 
 IMAGES, STEPS, CALIBRATION = 256, 200, 8  # of the measurement; of training; batches for the batch norm
 ELEMENTS = 8  # pairs of group elements at which distances are measured
@@ -139,9 +139,9 @@ def measure(options: argparse.Namespace, group: str, network: str, seed: int) ->
         cli = lightning_cli(words(options, group, network, seed=seed), run=False)
     model, data = cli.model, cli.datamodule
     data.setup()
-    with torch.no_grad():
+    with torch.no_grad(), mean_statistics(model.train()):
         for batch in islice(data.training_loader(), CALIBRATION):
-            model.train().step(data.on_after_batch_transfer(batch, 0))
+            model.step(data.on_after_batch_transfer(batch, 0))
     made = data.on_after_batch_transfer(next(iter(data.unaugmented_dataloader("val"))), 0)
     image, index = made["image"][:IMAGES], made["index"][:IMAGES]
     fill = float(-data.mean[0] / data.std[0])  # black

@@ -97,7 +97,9 @@ def frames(flow: Flow) -> list[int]:
 def fit(flow: Flow, seed: int, folder: Path, steps: int | None = None) -> Run:
     """Fit one flow, or read what an earlier fit with the same settings has left in the folder."""
     file = _file(flow, seed, folder)
-    settings = repr((flow, seed, steps, [(HERE / f"{config}.yaml").read_text() for config in flow.configs]))
+    settings = repr(
+        (Run._fields, flow, seed, steps, [(HERE / f"{config}.yaml").read_text() for config in flow.configs])
+    )
     found = _kept(file, settings) or _fitted(flow, seed, steps) | {"settings": np.array(settings)}
     if not file.exists():
         with replacing(file) as opened:
