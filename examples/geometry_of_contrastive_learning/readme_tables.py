@@ -221,13 +221,13 @@ def of_pool(strength: str, views: str, pool: int, trained: int = 1) -> list[dict
 
 
 def from_h2(strength: str) -> str:
-    """The distance of h2 to h*, among the most samples and with a run's own views; then over that between samples."""
+    """The distance of h2 to h*, among the most samples and with a run's own views, over two others."""
     cells = []
-    for ratio, digits in ((False, ".3f"), (True, ".2f")):
+    for other, digits in (("between_samples", ".2f"), ("pair", ".2f")):
         ends = []
         for trained in (0, 1):
             of = of_pool(strength, "own", POOLS["laptop"][-1], trained)
-            ends.append([float(row["from_h2"]) / (float(row["between_samples"]) if ratio else 1) for row in of])
+            ends.append([float(row["from_h2"]) / float(row[other]) for row in of])
         cells.append(f"{mean(ends[0], digits)} -> {over_seeds(ends[1], digits)}")
     return "; ".join(cells)
 

@@ -4,7 +4,7 @@
     reproduce.py figure_6 --seeds 0 --jobs 1
 
 Two further flows of each kind are long: one with the same step, and one with a step so small that the points become
-uniform. Stills and films are those of the seed whose network has the median NMI at its second still.
+as even as uniform ones. Stills and films are those of the seed whose network has the median NMI at its second still.
 """
 
 import argparse
