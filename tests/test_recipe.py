@@ -377,3 +377,16 @@ def test_a_damaged_file_of_results_is_named(tmp_path, text, said):
         beside("", "recipe").read(path, Kept)
     assert said in str(ended.value)
     assert str(path) in str(ended.value)
+
+
+def test_batch_norms_take_the_mean_of_batches_and_then_their_own_settings_again():
+    recipe = beside("", "recipe")
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(3, momentum=0.1), torch.nn.Linear(3, 2)).double().eval()
+    batches = torch.randn(4, 50, 3, dtype=torch.float64) * 1e-3 + 5.0
+    with recipe.mean_statistics(model):
+        for batch in batches:
+            model(batch)
+    norm = model[0]
+    assert torch.allclose(norm.running_mean, batches.mean(1).mean(0))
+    assert torch.allclose(norm.running_var, batches.var(1).mean(0))
+    assert (norm.momentum, norm.training) == (0.1, False)
