@@ -74,8 +74,8 @@ def near() -> list[list[str]]:
 def tables() -> dict[tuple[str, ...], list[list[str]]]:
     """Header -> lines of each table."""
     arms = ("A-SSL", "H-SSL", "frozen", "supervised")
-    fibers = law.table(read(HERE / "results" / "law_fibers.csv", law.Row)).splitlines()
-    header, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in fibers)
+    measured = law.table(read(HERE / "results" / "law.csv", law.Row)).splitlines()
+    header, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in measured)
     on_escnn = [f"rotation (escnn), {name}" for name in ("h-ssl", "frozen")]
     return {
         tuple(header): lines,
