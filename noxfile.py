@@ -106,6 +106,7 @@ BENCHMARKS = {
     "views": ["--repeats", "5"],
     "info_nce": [],
     "end_to_end": ["--peer"],
+    "resnet18": [],
     "knn": [],
     "monitor_overhead": ["--steps", "40"],
     "diagnose": [],
