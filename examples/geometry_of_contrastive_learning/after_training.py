@@ -2,8 +2,8 @@
 
 `pools` asks how the distances of h1 and h2 to the hardest negative, and how often it has the same label, depend on the
 views (those of the run, those of the moderate policy, clean images) and on the number of samples among which it is
-sought, before and after training. `alone`
-trains a new projector behind each encoder, once with each policy; only the policy differs then, and h stands still.
+sought, before and after training. `alone` trains a new projector behind each encoder, once with each policy; only the
+policy differs then, and h stands still.
 `regions` trains small MLPs there with the encoder's own policy, and counts the regions of their partitions (Eq. 11): so
 small that many samples share a region. `spans` trains projectors there with augmentations that are made in h, in a
 subspace of known dimension and of known length (Prop. 4.2). `generators` fits generators (Prop. 4.3) to transformations
@@ -146,7 +146,8 @@ class Generators(NamedTuple):
 def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int, trained: bool = True) -> Network:
     """Load the model of a finished run, in eval mode, and its data.
 
-    Before training, the model has the weights with which the run began, and batch norm has the statistics of views.
+    If `trained` is false, the model has the weights with which the run began, and its batch norms have the
+    statistics of views of training images.
     """
     with _one_line(path / "config.yaml"):
         whole = yaml.safe_load((path / "config.yaml").read_text())  # of `fit`, with arguments that only it has

@@ -11,10 +11,10 @@ of every scalar of every run, spectra.csv the singular values of W before and af
 own report.html.
 
 The other grids train no encoder: they take those of the strengths, which are trained first if they are not there.
-`--grid pools` measures Figs. 5 and 6 with other views and other numbers of samples. `--grid alone` trains linear
-projectors behind encoders that stand still, with each policy, `--grid regions` small MLPs, and `--grid spans` linear
-projectors with augmentations made in h. `--grid generators` fits generators to weaker transformations. Each writes a
-results.csv.
+`--grid pools` measures Figs. 5 and 6 with other views and numbers of samples, and before training. `--grid alone`
+trains linear projectors behind encoders that stand still, with each policy, `--grid regions` small MLPs, and `--grid
+spans` linear projectors with augmentations made in h. `--grid generators` fits generators to weaker transformations.
+Each writes a results.csv.
 """
 
 import argparse
@@ -326,8 +326,8 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
     if singular := spectra(groups):
         write(singular, output / "spectra.csv")
         print(ranks(singular))
-    if turned := spectra(groups, "augmentation"):
-        write(turned, output / "augmentation_spectra.csv")
+    if of_views := spectra(groups, "augmentation"):
+        write(of_views, output / "augmentation_spectra.csv")
     if overlaps := angles(groups):
         write(overlaps, output / "angles.csv")
     if options.grid in OVER_STRENGTHS:

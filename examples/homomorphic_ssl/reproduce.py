@@ -6,10 +6,10 @@
 `table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by transformation, with and without structure; `strength`:
 H-SSL over translations, by the limit of the distance and the number of steps; `classifier`: frozen scale networks, by
 the steps of the classifier; `base_size` and `distance`: Fig. 2 left and right, with A-SSL and frozen beside them;
-`escnn`: rotation on an escnn network. With `--dataset cifar10`, all but
-`law` are of CIFAR-10 and the same networks (FOLDER has train/<class>/* and test/<class>/*), in a folder of their own.
-Runs that have finished are not repeated, so an interrupted command can be started again. OUTPUT/<size>/<what>/ has
-results.csv, a PNG for the figures and, for every run, its report.html.
+`escnn`: rotation on an escnn network. With `--dataset cifar10`, all but `law` are of CIFAR-10 and the same networks
+(FOLDER has train/<class>/* and test/<class>/*), in a folder of their own. Runs that have finished are not repeated, so
+an interrupted command can be started again. OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every
+run, its report.html.
 """
 
 import argparse
