@@ -2,8 +2,9 @@
 
 `pools` asks how the distances of h1 and h2 to the hardest negative, and how often it has the same label, depend on the
 views (those of the run, those of the moderate policy, clean images) and on the number of samples among which it is
-sought, before and after training. `alone` trains a new projector behind each encoder, once with each policy; only the
-policy differs then, and h stands still.
+sought, before and after training. `spread` asks how many directions of h the augmentations of each policy span, behind
+every encoder, and the displacements between samples. `alone` trains a new projector behind each encoder, once with each
+policy; only the policy differs then, and h stands still.
 `regions` trains small MLPs there with the encoder's own policy, and counts the regions of their partitions (Eq. 11): so
 small that many samples share a region. `spans` trains projectors there with augmentations that are made in h, in a
 subspace of known dimension and of known length (Prop. 4.2). `generators` fits generators (Prop. 4.3) to transformations
@@ -41,7 +42,7 @@ from lightning_ssl_geometry.diagnostics import (
 from lightning_ssl_geometry.diagnostics.policy_generators import STRENGTHS as ACTIONS
 from lightning_ssl_geometry.functional import effective_rank, hardest_negative, info_nce, linear_regions
 from lightning_ssl_geometry.functional.neighbors import normalized_distance
-from lightning_ssl_geometry.functional.spectrum import singular_values_rank
+from lightning_ssl_geometry.functional.spectrum import singular_values_effective_rank, singular_values_rank
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.views import SimCLRViews
@@ -88,6 +89,24 @@ class Pools(NamedTuple):
     between_samples: float
     agreement: float
     chance: float
+
+
+class Spread(NamedTuple):
+    """How many directions the displacements in h of one network span, with views of one policy.
+
+    `of` are the "augmentations", v = h2 - h1, or the displacements "between samples", h1 of one minus h1 of another.
+    The counts are the exponential of the entropy of the singular values (`effective_rank`), the directions that carry
+    90% of the sum of squares (`ninety`), and those with at least 1% of the largest singular value (`one_percent`).
+    """
+
+    encoder: str
+    seed: int
+    trained: int
+    views: str
+    of: str
+    effective_rank: float
+    ninety: int
+    one_percent: int
 
 
 class Alone(NamedTuple):
@@ -302,6 +321,39 @@ def of_pool(h: Tensor, z: Tensor, label: Tensor) -> tuple[float, ...]:
     from_h2 = normalized_distance(h[1], h[view, sample]).mean()
     found = (near["distance"], near["pair"], from_h2, near["between_samples"], same["fine"], same["fine_chance"])
     return tuple(map(float, found))
+
+
+def spread(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:
+    """Sec. 4, "the larger the spread" of a policy, the more directions its augmentations span: behind one encoder."""
+    rows = of_each(options, runs, Spread, of_spread)
+    encoders = dict.fromkeys(row.encoder for row in rows)
+    for name in ("effective_rank", "ninety", "one_percent"):
+        lines = []
+        for key in dict.fromkeys((row.of, row.views, row.trained) for row in rows):
+            of = [row for row in rows if (row.of, row.views, row.trained) == key]
+            cells = [over_seeds([getattr(row, name) for row in of if row.encoder == each], ".1f") for each in encoders]
+            lines.append([f"{key[0]}, {key[1]}, {'trained' if key[2] else 'untrained'}", *cells])
+        print(f"\n{name}\n\n{markdown(['directions of, views of, network', *encoders], lines)}")
+
+
+def of_spread(options: argparse.Namespace, path: Path, encoder: str, seed: int) -> Iterator[Spread]:
+    for trained in (0, 1):
+        net = network(options, path, encoder, seed=seed, trained=bool(trained))
+        found = images(net.data, "val", SAMPLES[options.size])
+        for views in STRENGTHS:
+            h1, h2 = represented(net, found["image"], found["index"], views).double()
+            # The singular values of all pairs' displacements are those of the centred rows, up to one factor.
+            for of, rows in (("augmentations", h2 - h1), ("between samples", h1 - h1.mean(0))):
+                yield Spread(encoder, seed, trained, views, of, *directions(rows))
+
+
+def directions(rows: Tensor) -> tuple[float, int, int]:
+    """The last fields of `Spread`."""
+    sigma = torch.linalg.svdvals(rows)
+    ninety, one_percent = (
+        int(singular_values_rank(sigma, tau, mode=mode)) for tau, mode in ((0.9, "cumulative"), (0.01, "relative"))
+    )
+    return float(singular_values_effective_rank(sigma)), ninety, one_percent
 
 
 def alone(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:

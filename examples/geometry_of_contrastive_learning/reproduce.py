@@ -11,10 +11,11 @@ of every scalar of every run, spectra.csv the singular values of W before and af
 own report.html.
 
 The other grids train no encoder: they take those of the strengths, which are trained first if they are not there.
-`--grid pools` measures Figs. 5 and 6 with other views and numbers of samples, and before training. `--grid alone`
-trains linear projectors behind encoders that stand still, with each policy, `--grid regions` small MLPs, and `--grid
-spans` linear projectors with augmentations made in h. `--grid generators` fits generators to weaker transformations.
-Each writes a results.csv.
+`--grid pools` measures Figs. 5 and 6 with other views and numbers of samples, and before training. `--grid spread`
+counts the directions that the augmentations of each policy span behind each encoder. `--grid alone` trains linear
+projectors behind encoders that stand still, with each policy, `--grid regions` small MLPs, and `--grid spans` linear
+projectors with augmentations made in h. `--grid generators` fits generators to weaker transformations. Each writes a
+results.csv.
 """
 
 import argparse
@@ -83,8 +84,8 @@ OVER_TRAINING = (
     *(f"bound_{part}" for part in ("info_nce", "upper", "invariance", "repulsion")),
 )
 LATER = {
-    **{"pools": after_training.pools, "alone": after_training.alone, "regions": after_training.regions},
-    **{"spans": after_training.spans, "generators": after_training.generators},
+    **{"pools": after_training.pools, "spread": after_training.spread, "alone": after_training.alone},
+    **{"regions": after_training.regions, "spans": after_training.spans, "generators": after_training.generators},
 }
 OVER_STRENGTHS = ("strengths", "long", "sharp")  # the grids whose runs have all diagnostics of the strengths' figures
 RANK_OF_W = ("probe/projector_rank", "rank of W (90% of the sum of squares)")
