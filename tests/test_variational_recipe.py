@@ -66,8 +66,9 @@ def test_the_dynamics_are_as_the_theorems_say(give, recipe, tmp_path, monkeypatc
     assert (drift[["free points", "network that sees no noise"]] == 0).all()
     assert drift["network", 0] < 1e-15
     assert drift["network", 1] > 1e-4
-    lengths = found[found["experiment"] == "Prop. A.1 (2)"]["value"]
-    assert (lengths.diff().dropna() < 0).all()
+    lengths = found[found["experiment"] == "Prop. A.1 (2)"].pivot(index="at", columns="arm", values="value")
+    assert (lengths["k f"].diff().dropna() < 0).all()
+    assert lengths["k f"].iloc[-1] < 1e-3 < 0.02 < lengths["null: pairs stay"].min()
     times = found[found["experiment"] == "steps"].pivot(index="at", columns="arm", values="value")
     assert (times["measured"] / times["predicted"]).between(0.9, 1.2).all()
     assert times["measured"].iloc[-1] > 3 * times["measured"].iloc[0]

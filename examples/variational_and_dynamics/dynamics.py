@@ -169,12 +169,18 @@ def unequal(seed: int) -> list[Row]:
 
 
 def growing(seed: int) -> list[Row]:
-    """Prop. A.1 (2): the length of the bracket of Eq. 6 at k f, for an invariant f that is not a constant."""
+    """Prop. A.1 (2): the length of the bracket of Eq. 6 at k f, for an invariant f that is not a constant.
+
+    The null is a map that grows as well, but not as k f: half of the points are at a distance of 1 from one of the
+    other half each, at every k.
+    """
     z = torch.randn(50, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    apart = normalize(z[25:], dim=1)
     rows = []
     for k in SCALES:
-        gradient = first_variation(k * z, k * z, TEMPERATURE, symmetric=True).sum(0)
-        rows.append(Row("Prop. A.1 (2)", "k f", seed, k, gradient.norm(dim=1).mean().item()))
+        for arm, grown in (("k f", k * z), ("null: pairs stay", torch.cat([k * z[:25], k * z[:25] + apart]))):
+            gradient = first_variation(grown, grown, TEMPERATURE, symmetric=True).sum(0)
+            rows.append(Row("Prop. A.1 (2)", arm, seed, k, gradient.norm(dim=1).mean().item()))
     return rows
 
 
