@@ -80,7 +80,10 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps the lines of the description, and says the default of each argument that has a help text."""
+    """Keeps the lines of the description, and says the default of each argument that has a help text and a default."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return super()._get_help_string(action) if action.default not in (None, []) else action.help
 
 
 def parser(description: str | None, output: str, *, what: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -91,7 +94,7 @@ def parser(description: str | None, output: str, *, what: Sequence[str] = ()) ->
     made.add_argument("--root", type=lambda text: Path(text).resolve(), help="folder of the data")
     made.add_argument("--output", type=output_folder, default=output, help="folder of the results")
     add_seeds_and_jobs(made, [0, 1, 2], jobs=1)
-    made.add_argument("more", nargs="*", default=[], help="after --: more arguments of ssl-geometry fit")
+    made.add_argument("more", nargs="*", help="after --: more arguments of ssl-geometry fit")
     return made
 
 

@@ -15,6 +15,7 @@ command can be started again, and `--jobs` encoders are measured at a time.
 import argparse
 import csv
 import json
+import logging
 import math
 import os
 import warnings
@@ -168,6 +169,8 @@ def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int
     If `trained` is false, the model has the weights with which the run began, and its batch norms have the
     statistics of views of training images.
     """
+    for library in ("pytorch", "fabric"):  # which would say the seed and the devices of each network
+        logging.getLogger(f"lightning.{library}").setLevel(logging.WARNING)
     with _one_line(path / "config.yaml"):
         whole = yaml.safe_load((path / "config.yaml").read_text())  # of `fit`, with arguments that only it has
         words = [f"--{key}={json.dumps(whole[key])}" for key in ("seed_everything", "model", "data")]
@@ -327,13 +330,16 @@ def spread(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> Non
     """Sec. 4, "the larger the spread" of a policy, the more directions its augmentations span: behind one encoder."""
     rows = of_each(options, runs, Spread, of_spread)
     encoders = dict.fromkeys(row.encoder for row in rows)
-    for name in ("effective_rank", "ninety", "one_percent"):
+    columns = [f"encoder trained with {encoder}" for encoder in encoders]
+    titles = {"effective_rank": "Effective rank", "ninety": "Directions with 90% of the squares"}
+    titles["one_percent"] = "Directions above 1% of the largest singular value"
+    for name, title in titles.items():
         lines = []
         for key in dict.fromkeys((row.of, row.views, row.trained) for row in rows):
             of = [row for row in rows if (row.of, row.views, row.trained) == key]
             cells = [over_seeds([getattr(row, name) for row in of if row.encoder == each], ".1f") for each in encoders]
-            lines.append([f"{key[0]}, {key[1]}, {'trained' if key[2] else 'untrained'}", *cells])
-        print(f"\n{name}\n\n{markdown(['directions of, views of, network', *encoders], lines)}")
+            lines.append([f"{key[0]}, {key[1]}, {'after' if key[2] else 'before'}", *cells])
+        print(f"\n{title}\n\n{markdown(['of, views, before or after training', *columns], lines)}")
 
 
 def of_spread(options: argparse.Namespace, path: Path, encoder: str, seed: int) -> Iterator[Spread]:

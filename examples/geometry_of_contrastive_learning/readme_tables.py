@@ -93,13 +93,13 @@ def falls(strength: str) -> str:
     return "; ".join(over_seeds([first - last for first, last in pair], ".2f") for pair in pairs)
 
 
-def cosines_fall(strength: str) -> str:
-    """By how much the cosine of the hardest negative falls during training, and by how much that of the positive."""
-    fallen = []
+def cosines_change(strength: str) -> str:
+    """By how much the cosine of the hardest negative changes during training, and by how much that of the positive."""
+    changed = []
     for name, sign in (("bound_repulsion", 1), ("bound_invariance", -1)):  # the invariance part is minus a cosine
         first, last = (values("strengths", strength, f"probe/{name}", at) for at in ("first", "last"))
-        fallen.append([sign * (before - after) for before, after in zip(first, last, strict=True)])
-    return "; ".join(over_seeds(each, ".2f") for each in fallen)
+        changed.append([sign * (after - before) for before, after in zip(first, last, strict=True)])
+    return "; ".join(over_seeds(each, ".2f") for each in changed)
 
 
 def claims() -> Iterator[list[str | None]]:
@@ -111,7 +111,7 @@ def claims() -> Iterator[list[str | None]]:
         ),
         [cell.replace("; ", " <= ") for cell in mean_at_the_end("bound_info_nce", "bound_upper", digits=".2f")],
         by_strength(falls),
-        by_strength(cosines_fall),
+        by_strength(cosines_change),
         by_strength(after_the_first_epoch),
         over_time("effective_rank_h", ".1f"),
         over_time("hardest_negative_distance"),
@@ -153,7 +153,11 @@ def spread(strength: str) -> str:
 def overlaps() -> Iterator[list[str]]:
     """How much of the leading directions lies in the columns of W, before and after training."""
     for kind, said in (
-        ("augmentations", "share of the 64 leading directions of augmentations in the columns of W, start -> end"),
+        (
+            "augmentations",
+            "share of the 64 leading directions of augmentations in the columns of W (mean squared cosine of the "
+            "principal angles), start -> end",
+        ),
         ("between_samples", "null: of those between samples, start -> end"),
     ):
         cells = []
@@ -233,14 +237,14 @@ def from_h2(strength: str) -> str:
 
 
 def after_the_first_epoch(strength: str) -> str:
-    """By how much the cosine of h*'s z falls after the first epoch, and by how much that of h2's z rises."""
+    """By how much the cosine of h*'s z changes after the first epoch, and by how much that of h2's z."""
     cells = []
-    for name in ("repulsion", "invariance"):  # the invariance part is minus a cosine
+    for name, sign in (("repulsion", 1), ("invariance", -1)):  # the invariance part is minus a cosine
         of = rows("over_training", group=strength, name=f"bound_{name}")
         values = {(row["seed"], float(row["epochs"])): float(row["value"]) for row in of}
         last = max(epochs for _, epochs in values)
         seeds = dict.fromkeys(row["seed"] for row in of)
-        cells.append(over_seeds([values[seed, 1.0] - values[seed, last] for seed in seeds], ".2f"))
+        cells.append(over_seeds([sign * (values[seed, last] - values[seed, 1.0]) for seed in seeds], ".2f"))
     return "; ".join(cells)
 
 

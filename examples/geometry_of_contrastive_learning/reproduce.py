@@ -353,11 +353,16 @@ def draw(options: argparse.Namespace, groups: dict[str, list[Path]]) -> None:
 
 def main() -> None:
     arguments = parser(__doc__, "runs/geometry")
-    sizes = "of the networks and the data; the later grids are laptop, and those behind trained encoders smoke, too"
+    sizes = "of the networks and the data; projectors, augmentations, long and sharp have laptop alone, and the grids "
+    sizes += "that train no encoder laptop and smoke"
     arguments.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop", help=sizes)
     grids = ("strengths", "projectors", "augmentations", "long", "sharp", *LATER)
     arguments.add_argument("--grid", choices=grids, default="strengths", help="what is varied")
     options = arguments.parse_args()
+    if options.size == "laptop" and options.root is None:
+        arguments.error("Expected --root FOLDER with --size laptop, but got none.")
+    if options.size != "paper" and options.root and not options.root.is_dir():
+        arguments.error(f"Expected --root to be a folder of images, but {options.root} is none.")
     known = ("laptop", "smoke") if options.grid in LATER else ("laptop",)
     if options.grid != "strengths" and options.size not in known:
         arguments.error(f"Expected --size {' or '.join(known)} with --grid {options.grid}, but got {options.size}.")

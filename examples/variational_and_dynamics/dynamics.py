@@ -33,6 +33,12 @@ SMALL = 1  # the cluster with fewer points; on the line, the one at -1
 MOVES = (0, 1, 2, 5, 10, 15)
 SCALES = (1, 2, 3, 5, 10, 20)
 MODES, STARTS = 6, 1e-4  # steps of the rank that are followed, and the scale of the last layer's weights at the start
+TABLES = (  # experiment, what its places are, the places of its table, digits
+    ("Sec. 4.2", "iteration of Sec. 4.2", MOVES, ".3f"),
+    ("Thm. 4.2", "iteration of Thm. 4.2", (0, 1, 10, 50, 200), ".2g"),
+    ("Remark 4.4", "iteration of Remark 4.4", (0, 15, 30, 70, 200), ".2f"),
+    ("Prop. A.1 (2)", "k", SCALES, ".2g"),
+)
 FLOWS = {"network": "blue", "free points": "orange", "network that sees no noise": "green"}
 
 
@@ -342,10 +348,8 @@ def run(options: argparse.Namespace) -> None:
     with processes(min(options.jobs, len(options.seeds))) as pool:
         rows = [row for found in pool.map(of_seed, options.seeds) for row in found]
     written = write(rows, options.output / "results" / "dynamics.csv")
-    print(table(rows, "Sec. 4.2", MOVES, ".3f"), end="\n\n")
-    print(table(rows, "Thm. 4.2", (0, 1, 10, 50, 200), ".2g"), end="\n\n")
-    print(table(rows, "Remark 4.4", (0, 15, 30, 70, 200), ".2f"), end="\n\n")
-    print(table(rows, "Prop. A.1 (2)", SCALES, ".2g"), end="\n\n")
+    for experiment, _, places, digits_shown in TABLES:
+        print(table(rows, experiment, places, digits_shown), end="\n\n")
     print(times_table(rows), end="\n\n")
     print(written)
     for name, drawn in drawings(rows).items():

@@ -35,6 +35,7 @@ from lightning_ssl_geometry.plots import Caption
 
 HERE = Path(__file__).parent
 BANK = 10_000  # training images among which a test image looks for its nearest neighbours, at most
+QUANTITIES = {"knn_accuracy": "kNN accuracy", "nmi": "NMI of k-means", "silhouette": "silhouette of the classes"}
 MEASURED = 2000  # test images, at most; some of them are drawn
 
 
@@ -87,6 +88,8 @@ def roots(folders: Sequence[Path]) -> dict[str, Path | None]:
     """Find the data set in each folder; without a folder, take the digits."""
     found: dict[str, Path | None] = {}
     for folder in folders:
+        if not folder.is_dir():
+            raise SystemExit(f"Expected --root to be a folder with MNIST/raw or train/<class>, but {folder} is none.")
         held = {"mnist": folder / "MNIST" / "raw", "cifar10": folder / "train"}
         names = [name for name, path in held.items() if path.is_dir()]
         if not names:
@@ -224,13 +227,12 @@ def _elsewhere(pool: ProcessPoolExecutor, *of: Any) -> list[Row]:
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown: a row per data set and kind of features."""
-    quantities = {"knn_accuracy": "kNN accuracy", "nmi": "NMI of k-means", "silhouette": "silhouette of the classes"}
     value = {row[:3]: row.value for row in rows}
     lines = [
-        [DATA[data].title, kind, *(f"{value[data, kind, quantity]:.3f}" for quantity in quantities)]
+        [DATA[data].title, kind, *(f"{value[data, kind, quantity]:.3f}" for quantity in QUANTITIES)]
         for data, kind in dict.fromkeys(row[:2] for row in rows)
     ]
-    return markdown(["data", "features", *quantities.values()], lines)
+    return markdown(["data", "features", *QUANTITIES.values()], lines)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     runs = fit_all(FLOWS, options)
     rows = [row for found in runs for row in measure(found)]
     written = write(rows, output(options) / "results" / "figure_5.csv")
-    print(markdown(HEADER, table(rows)), written, sep="\n\n")
+    print(markdown(["Fig. 5", *HEADER], table(rows)), written, sep="\n\n")
     seed = typical(rows, FLOWS[0].name, 15)
     print(f"Drawn: seed {seed}.")
     shown = [found for found in runs if found.seed == seed]

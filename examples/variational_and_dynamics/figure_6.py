@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
     runs = fit_all(flows, options)
     rows = [row for found in runs for row in measure(found)]
     written = write(rows, output(options) / "results" / "figure_6.csv")
-    print(markdown(HEADER, table(rows)), written, sep="\n\n")
+    print(markdown(["Fig. 6", *HEADER], table(rows)), written, sep="\n\n")
     for name, pair in FLOWS.items():
         seed = typical(rows, pair[0].name, pair[0].iterations[1])
         print(f"Drawn, {name}: seed {seed}.")

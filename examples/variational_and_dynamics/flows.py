@@ -286,7 +286,7 @@ def table(rows: Sequence[Row]) -> list[list[str]]:
     return [[flow, f"{step:,}", *(summary(rows, name, flow, step) for name in names)] for flow, step in moments]
 
 
-HEADER = ["", "iteration", "NMI", "silhouette", "of k-means", "uniformity / uniform"]
+HEADER = ["iteration", "NMI", "silhouette", "of k-means", "uniformity / uniform"]
 NOTES = Caption(
     notes=(
         "Colour: the input's clusters. Arrows: the negative gradient",

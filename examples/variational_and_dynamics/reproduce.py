@@ -54,9 +54,10 @@ def made_by(seconds: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parsers = parser.add_subparsers(dest="what", required=True)
+    parsers = parser.add_subparsers(dest="what", required=True, metavar="FIGURE", title="what to make")
     for name, figure in FIGURES.items():
-        one = parsers.add_parser(name, description=figure.__doc__, formatter_class=Help)
+        first = (figure.__doc__ or "").partition("\n")[0]
+        one = parsers.add_parser(name, description=figure.__doc__, formatter_class=Help, help=first)
         folder = "runs/variational_and_dynamics"
         one.add_argument("--output", type=output_folder, default=folder, help="folder of the results")
         figure.add_arguments(one)
