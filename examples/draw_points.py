@@ -39,7 +39,7 @@ class Point:
     """One point.
 
     Attributes:
-        label: Text beside the point.
+        label: Text beside the point, or "".
         x: Horizontal coordinate.
         y: Vertical coordinate.
         color: A key of `COLORS`.
@@ -86,7 +86,7 @@ def points(
     inside = (float(axes.bbox.x0), float(axes.bbox.x1) + (0.0 if colors else 90.0))
     offsets = _offsets(places, [len(point.label) * _LETTER for point in drawn], inside)
     for point, offset in zip(drawn, offsets, strict=True):
-        if offset is None:
+        if offset is None or not point.label:
             continue
         if abs(offset[1]) > _NEAR:
             line(axes, (point.x, point.y), offset, COLORS["muted"])

@@ -221,11 +221,16 @@ def figures(rows: list[Row]) -> Iterator[tuple[str, Any]]:
         ("gradient", lambda row: row.gradient, "cosine of the gradients, after training"),
     ):
         found = []
-        for group, network in dict.fromkeys((row.group, row.network) for row in rows):
+        networks = dict.fromkeys((row.group, row.network) for row in rows)
+        alike = [key for key in networks if key[0] == "scale" and not key[1].endswith("window")]  # of one distance
+        for group, network in networks:
             of = [row for row in rows if (row.group, row.network, row.trained) == (group, network, 1)]
             distance = np.mean([np.log10(max(row.distance, _LEAST)) for row in of])
             height = float(np.mean([quantity(row) for row in of]))
-            found.append(Point(network.replace(", strides", ","), float(distance), height, COLORS[group]))
+            label = network.replace(", strides", ",")
+            if (group, network) in alike:
+                label = f"{len(alike)} with the mean over the map" if (group, network) == alike[0] else ""
+            found.append(Point(label, float(distance), height, COLORS[group]))
         colors = [(color, group) for group, color in COLORS.items()]
         notes = (f"Unrelated images: 2. Smaller distances than {_LEAST:g} are drawn there.",)
         caption = Caption("Losses of A-SSL and H-SSL", notes=notes)
