@@ -150,23 +150,6 @@ def spread(strength: str) -> str:
     return "; ".join(cells)
 
 
-def spread_of_policies() -> Iterator[list[str]]:
-    """How many directions augmentations of each policy span behind each encoder, and displacements between samples."""
-    for column, said, digits in (("effective_rank", "effective rank", ".1f"), ("ninety", "90% of the squares", ".0f")):
-        for trained, network in (("0", "untrained"), ("1", "trained")):
-            for views in STRENGTHS:
-                cells = []
-                for encoder in STRENGTHS:
-                    of = rows("spread", encoder=encoder, trained=trained, views=views)
-                    both = (
-                        [float(row[column]) for row in of if row["of"] == which]
-                        for which in ("augmentations", "between samples")
-                    )
-                    augmentations, between = both
-                    cells.append(f"{over_seeds(augmentations, digits)} ({mean(between, digits)})")
-                yield [f"{said}; {network}; {views}", *cells]
-
-
 def overlaps() -> Iterator[list[str]]:
     """How much of the leading directions lies in the columns of W, before and after training."""
     for kind, said in (
@@ -429,7 +412,6 @@ def tables() -> dict[tuple[str, ...], Sequence[Sequence[str | None]]]:
         ("R² of the generator", "untrained", *STRENGTHS): list(generators_fit()),
         ("distance to h*; views, pool", *STRENGTHS): list(other_pools("distance", 1, ".3f")),
         ("labels shared with h*, % (chance 10.0); views, pool", *STRENGTHS): list(other_pools("agreement", 100, ".1f")),
-        ("count; network; views of", *(f"encoder of {strength}" for strength in STRENGTHS)): list(spread_of_policies()),
         ("encoder; W trained with", *policies): list(behind_fixed_encoders()),
         (
             *("augmentations", "rank of W (90%)", "linear evaluation, %", "rank of augmentations"),
