@@ -83,7 +83,7 @@ class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFo
     """Keeps the lines of the description, and says the default of each argument that has a help text and a default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return super()._get_help_string(action) if action.default not in (None, []) else action.help
+        return super()._get_help_string(action) if action.default not in (None, False, []) else action.help
 
 
 def parser(description: str | None, output: str, *, what: Sequence[str] = ()) -> argparse.ArgumentParser:

@@ -111,11 +111,10 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     assert own.groupby(["trained", "pool"]).nunique().le(1).all(axis=None)  # the run's own policy is the moderate one
     make(script("geometry_of_contrastive_learning"), *same, "--grid", "spread")
     spread = pd.read_csv(tmp_path / "spread" / "results.csv")
-    assert len(spread) == 3 * 2 * 3 * 2
-    assert (spread["effective_rank"] >= 1).all()
-    assert (spread["ninety"] <= spread["one_percent"]).all()
-    untrained = spread[spread["trained"] == 0].groupby(["encoder", "of"])["effective_rank"]
-    assert untrained.nunique().min() == 3  # each policy has views of its own
+    assert len(spread) == 3 * 2 * 4
+    of_encoder = spread.groupby(["encoder", "trained"])["effective_rank"]
+    assert of_encoder.nunique().min() == 4  # each policy has views of its own, and samples are no augmentations
+    assert spread.groupby(["encoder", "views"])["effective_rank"].nunique().min() == 2  # training changes the network
     make(script("geometry_of_contrastive_learning"), *same, "--grid", "alone")
     alone = pd.read_csv(tmp_path / "alone" / "results.csv")
     assert len(alone) == 3 * 4 * 3
@@ -180,6 +179,17 @@ def test_the_geometry_recipe_draws_the_papers_figures_by_one_command(tmp_path, c
     ):
         make(script("geometry_of_contrastive_learning"), *same, "--", "--seed_everything=5")
     assert (output / "results.csv").read_text() == before
+
+
+def test_the_geometry_recipe_asks_for_images(tmp_path, capsys, make):
+    nowhere = tmp_path / "nowhere"
+    for words, said in (
+        ((), "Expected --root FOLDER with --size laptop, but got none."),
+        (("--size", "smoke", "--root", str(nowhere)), f"Expected --root to be a folder of images, but {nowhere} is"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            make(script("geometry_of_contrastive_learning"), "--output", str(tmp_path), *words)
+        assert said in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -458,11 +468,13 @@ def test_images_of_a_folder_are_drawn_from_all_of_its_classes(tmp_path):
 def test_directions_are_counted_by_their_singular_values():
     count = script("geometry_of_contrastive_learning").after_training.directions
     flat = torch.linalg.qr(torch.randn(40, 8, dtype=torch.float64)).Q
-    assert count(flat) == (pytest.approx(8, rel=1e-4), 8, 8)
-    assert count(flat * torch.tensor([1.0, 0.5, 0.3, 0.02, 0.009, 0, 0, 0])) == (pytest.approx(2.8768, abs=1e-3), 2, 4)
+    assert count(40**0.5 * flat) == (pytest.approx(8, rel=1e-4), 8, 8, 8)
+    sigma = torch.tensor([1.0, 0.5, 0.3, 0.02, 0.009, 0, 0, 0])
+    assert count(40**0.5 * flat * sigma) == (pytest.approx(2.8768, abs=1e-3), 2, 4, 3)
+    assert count(40**0.5 * flat * sigma / 4) == (pytest.approx(2.8768, abs=1e-3), 2, 4, 2)  # shorter ones are fewer
     rows = torch.randn(12, 5, dtype=torch.float64)
-    pairs = (rows[:, None] - rows).flatten(0, 1)  # a factor of 2 N in the squares, for the displacements of all pairs
-    assert count(pairs) == pytest.approx(count(rows - rows.mean(0)))
+    pairs = (rows[:, None] - rows).flatten(0, 1)
+    assert count(pairs) == pytest.approx(count(2**0.5 * (rows - rows.mean(0))))
 
 
 def test_the_loss_rewards_style_on_the_box_and_not_on_the_sphere():

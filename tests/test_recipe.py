@@ -308,6 +308,14 @@ def test_every_way_to_name_a_yaml_file_is_noticed(tmp_path):
     assert _said(["fit", "--encoder_epochs=1", "--epochs=2"]) != _said(["fit", "--encoder_epochs=1", "--epochs=4"])
 
 
+def test_the_help_says_the_defaults_that_there_are():
+    said = beside(".", "recipe").parser("What it makes.", "runs/made").format_help()
+    assert "(default: 1)" in said
+    assert "(default: runs/made)" in said
+    assert "default: None" not in said
+    assert "default: []" not in said
+
+
 TABLE = "Before.\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n| c |\n| --- |\n| 3 |\n"
 
 

@@ -95,9 +95,11 @@ class Pools(NamedTuple):
 class Spread(NamedTuple):
     """How many directions the displacements in h of one network span, with views of one policy.
 
-    `of` are the "augmentations", v = h2 - h1, or the displacements "between samples", h1 of one minus h1 of another.
-    The counts are the exponential of the entropy of the singular values (`effective_rank`), the directions that carry
-    90% of the sum of squares (`ninety`), and those with at least 1% of the largest singular value (`one_percent`).
+    `of` are the "augmentations", v = h2 - h1, or, with views "clean", the displacements "between samples", h of one
+    image minus h of another. The counts are the exponential of the entropy of the singular values (`effective_rank`),
+    the directions that carry 90% of the sum of squares (`ninety`), those with at least 1% of the largest singular value
+    (`one_percent`), and those whose singular value over the root of the number of samples is at least 0.1 (`absolute`,
+    Eq. 2 as printed): this one also sees how long the displacements are.
     """
 
     encoder: str
@@ -108,6 +110,7 @@ class Spread(NamedTuple):
     effective_rank: float
     ninety: int
     one_percent: int
+    absolute: int
 
 
 class Alone(NamedTuple):
@@ -332,7 +335,8 @@ def spread(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> Non
     encoders = dict.fromkeys(row.encoder for row in rows)
     columns = [f"encoder trained with {encoder}" for encoder in encoders]
     titles = {"effective_rank": "Effective rank", "ninety": "Directions with 90% of the squares"}
-    titles["one_percent"] = "Directions above 1% of the largest singular value"
+    titles["one_percent"] = "Directions with at least 1% of the largest singular value"
+    titles["absolute"] = "Directions of at least 0.1 (Eq. 2)"
     for name, title in titles.items():
         lines = []
         for key in dict.fromkeys((row.of, row.views, row.trained) for row in rows):
@@ -348,18 +352,21 @@ def of_spread(options: argparse.Namespace, path: Path, encoder: str, seed: int) 
         found = images(net.data, "val", SAMPLES[options.size])
         for views in STRENGTHS:
             h1, h2 = represented(net, found["image"], found["index"], views).double()
-            # The singular values of all pairs' displacements are those of the centred rows, up to one factor.
-            for of, rows in (("augmentations", h2 - h1), ("between samples", h1 - h1.mean(0))):
-                yield Spread(encoder, seed, trained, views, of, *directions(rows))
+            yield Spread(encoder, seed, trained, views, "augmentations", *directions(h2 - h1))
+        h = represented(net, found["image"], found["index"], "clean")[0].double()
+        # Two samples are apart by sqrt(2) times as much as one and the mean; the directions are the same.
+        apart = math.sqrt(2) * (h - h.mean(0))
+        yield Spread(encoder, seed, trained, "clean", "between samples", *directions(apart))
 
 
-def directions(rows: Tensor) -> tuple[float, int, int]:
+def directions(rows: Tensor) -> tuple[float, int, int, int]:
     """The last fields of `Spread`."""
-    sigma = torch.linalg.svdvals(rows)
-    ninety, one_percent = (
-        int(singular_values_rank(sigma, tau, mode=mode)) for tau, mode in ((0.9, "cumulative"), (0.01, "relative"))
+    sigma = torch.linalg.svdvals(rows) / math.sqrt(len(rows))
+    ninety, one_percent, absolute = (
+        int(singular_values_rank(sigma, tau, mode=mode))
+        for tau, mode in ((0.9, "cumulative"), (0.01, "relative"), (0.1, "absolute"))
     )
-    return float(singular_values_effective_rank(sigma)), ninety, one_percent
+    return float(singular_values_effective_rank(sigma)), ninety, one_percent, absolute
 
 
 def alone(options: argparse.Namespace, runs: dict[str, dict[int, Path]]) -> None:

@@ -359,7 +359,8 @@ def main() -> None:
     grids = ("strengths", "projectors", "augmentations", "long", "sharp", *LATER)
     arguments.add_argument("--grid", choices=grids, default="strengths", help="what is varied")
     options = arguments.parse_args()
-    if options.size == "laptop" and options.root is None:
+    elsewhere = any(word.startswith("--data.init_args.root") for word in options.more)
+    if options.size == "laptop" and options.root is None and not elsewhere:
         arguments.error("Expected --root FOLDER with --size laptop, but got none.")
     if options.size != "paper" and options.root and not options.root.is_dir():
         arguments.error(f"Expected --root to be a folder of images, but {options.root} is none.")

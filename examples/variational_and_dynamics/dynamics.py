@@ -177,8 +177,8 @@ def unequal(seed: int) -> list[Row]:
 def growing(seed: int) -> list[Row]:
     """Prop. A.1 (2): the length of the bracket of Eq. 6 at k f, for an invariant f that is not a constant.
 
-    The null is a map that grows as well, but not as k f: half of the points are at a distance of 1 from one of the
-    other half each, at every k.
+    The null is a map that grows as well, but not as k f: its points come in pairs, which are at a distance of 1 at
+    every k.
     """
     z = torch.randn(50, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     apart = normalize(z[25:], dim=1)
