@@ -25,6 +25,7 @@ from recipe import over_seeds, readme_command  # noqa: E402
 from reproduce import ONE_BY_ONE, Singular, ranks  # noqa: E402
 
 NINETY_PERCENT = partial(singular_values_rank, tau=0.9, mode="cumulative")
+AT_LEAST = partial(singular_values_rank, tau=0.1, mode="absolute")
 EPOCHS = (0, 2, 10, 20, 30)  # of the table of the longer runs
 SHARES = (("", ""), ("_random", "null: a random W with its own dh"), ("_between_samples", "null: between samples"))
 PROJECTORS = ("linear", *(f"MLP {hidden} x {width}" for width in (64, 256) for hidden in (1, 3)))
@@ -137,11 +138,11 @@ def relative_gain() -> list[str]:
 
 
 def spread(strength: str) -> str:
-    """The effective rank of augmentations, before and after training, and the directions that carry 90% of them."""
+    """Counts of the directions of augmentations, before and after training: entropy, 90%, and Eq. 2 at 0.1."""
     of = rows("augmentation_spectra", group=strength)
     seeds = dict.fromkeys(row["seed"] for row in of)
     cells = []
-    for rank, digits in ((singular_values_effective_rank, ".1f"), (NINETY_PERCENT, ".0f")):
+    for rank, digits in ((singular_values_effective_rank, ".1f"), (NINETY_PERCENT, ".0f"), (AT_LEAST, ".0f")):
         ends = []
         for end in ("first", "last"):
             spectra = (torch.tensor([float(row[end]) for row in of if row["seed"] == seed]) for seed in seeds)

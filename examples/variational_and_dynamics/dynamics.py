@@ -296,10 +296,10 @@ def of(rows: Sequence[Row], experiment: str, arm: str, at: float) -> dict[int, f
 def table(rows: Sequence[Row], experiment: str, places: Sequence[int], digits_shown: str) -> str:
     """Markdown: an arm in each row, mean and deviation at some places."""
     arms = dict.fromkeys(row.arm for row in rows if row.experiment == experiment)
-    cells = [
-        [arm, *(over_seeds(list(of(rows, experiment, arm, at).values()), digits_shown) for at in places)]
-        for arm in arms
-    ]
+    cells = []
+    for arm in arms:
+        found = [list(of(rows, experiment, arm, at).values()) for at in places]
+        cells.append([arm, *(over_seeds(each, digits_shown) if any(each) else "0" for each in found)])
     return markdown([experiment, *map(str, places)], cells)
 
 

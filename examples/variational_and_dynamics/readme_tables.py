@@ -21,20 +21,27 @@ import flows  # noqa: E402
 import kernel_identities  # noqa: E402
 from recipe import read, readme_command  # noqa: E402
 
+NAMES: dict[str, dict[str, str]] = {  # experiment of `dynamics` -> arm in the file -> arm in the README
+    "Sec. 4.2": {},
+    "Thm. 4.2": {"network": "network (Eq. 15)", "free points": "free points (Eq. 14)"},
+    "Remark 4.4": {f"collinear, {size}": f"on a line, {size}" for size in dynamics.SIZES},
+    "Prop. A.1 (2)": {"k f": "length"},
+}
+
 
 def held(name: str, kind: type[Any]) -> list[Any]:
     """The rows of results/NAME.csv."""
     return read(HERE / "results" / f"{name}.csv", kind)
 
 
-def lines(table: str) -> list[list[str | None]]:
+def lines(table: str) -> list[list[str]]:
     """The cells of the lines of a Markdown table."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-def unnamed(table: str, names: int = 1) -> list[list[str | None]]:
-    """The same, with the names at the beginning of each line as the README has them."""
-    return [[None] * names + cells[names:] for cells in lines(table)]
+def named(table: str, names: dict[str, str]) -> list[list[str]]:
+    """The same, with the README's names at the beginning of lines, where the files have others."""
+    return [[names.get(name, name), *cells] for name, *cells in lines(table)]
 
 
 def identities() -> list[kernel_identities.Row]:
@@ -51,19 +58,23 @@ def identities() -> list[kernel_identities.Row]:
         ]
 
 
-def of_the_dynamics() -> Iterator[tuple[tuple[str, ...], list[list[str | None]]]]:
+def of_the_dynamics() -> Iterator[tuple[tuple[str, ...], list[list[str]]]]:
     """Header -> lines of the tables of `dynamics`."""
     rows = held("dynamics", dynamics.Row)
     for experiment, over, places, digits in dynamics.TABLES:
-        yield (over, *map(str, places)), unnamed(dynamics.table(rows, experiment, places, digits))
+        yield (over, *map(str, places)), named(dynamics.table(rows, experiment, places, digits), NAMES[experiment])
     yield ("step", "predicted time", "measured", "measured / predicted"), lines(dynamics.times_table(rows))
 
 
-def of_figure_1() -> list[list[str | None]]:
+def of_figure_1() -> list[list[str]]:
     """Both networks of CIFAR-10; the pixels are in the first file."""
     rows = held("figure_1", figure_1.Row)
     longer = [row for row in held("figure_1_long", figure_1.Row) if row.features != "pixels"]
-    return unnamed(figure_1.table(rows), names=2) + unnamed(figure_1.table(longer), names=2)
+    trained = {f"trained {of}": f"{of}, trained for 30 epochs" for of in "hz"}
+    wide = [
+        [f"{data}, twice the width", trained.get(of, of), *cells] for data, of, *cells in lines(figure_1.table(longer))
+    ]
+    return lines(figure_1.table(rows)) + wide
 
 
 def tables() -> dict[tuple[str, ...], Sequence[Sequence[str | None]]]:
