@@ -3,7 +3,7 @@
     python examples/geometry_of_contrastive_learning/readme_tables.py --write    # put them into the README
 
 `reproduce.py` writes the files of results/: copy OUTPUT/<grid>/results.csv to results/<grid>.csv, and the
-other files of OUTPUT/strengths as they are. A table is found in the README by its first line.
+other files of OUTPUT/strengths as they are. strengths_again.csv is of a repetition on another processor. A table is found in the README by its first line.
 """
 
 import csv
@@ -149,6 +149,21 @@ def spread(strength: str) -> str:
             ends.append([float(rank(spectrum)) for spectrum in spectra])
         cells.append(f"{over_seeds(ends[0], digits)} -> {over_seeds(ends[1], digits)}")
     return "; ".join(cells)
+
+
+def spread_of_policies() -> Iterator[list[str]]:
+    """Directions of each policy's augmentations behind each encoder, before and after training, and of samples."""
+    views = [(name, {"views": name, "of": "augmentations"}) for name in STRENGTHS]
+    views.append(("null: clean samples", {"of": "between samples"}))
+    counts = (("effective_rank", "effective rank", ".1f"), ("ninety", "90% of the squares", ".0f"))
+    for column, said, digits in (*counts, ("absolute", "at least 0.1 (Eq. 2)", ".0f")):
+        for name, which in views:
+            cells = []
+            for encoder in STRENGTHS:
+                found = (rows("spread", encoder=encoder, trained=trained, **which) for trained in "01")
+                before, after = ([float(row[column]) for row in of] for of in found)
+                cells.append(f"{mean(before, digits)} -> {over_seeds(after, digits)}")
+            yield [f"{said}; {name}", *cells]
 
 
 def overlaps() -> Iterator[list[str]]:
@@ -413,6 +428,7 @@ def tables() -> dict[tuple[str, ...], Sequence[Sequence[str | None]]]:
         ("R² of the generator", "untrained", *STRENGTHS): list(generators_fit()),
         ("distance to h*; views, pool", *STRENGTHS): list(other_pools("distance", 1, ".3f")),
         ("labels shared with h*, % (chance 10.0); views, pool", *STRENGTHS): list(other_pools("agreement", 100, ".1f")),
+        ("count; views of", *(f"encoder of {strength}" for strength in STRENGTHS)): list(spread_of_policies()),
         ("encoder; W trained with", *policies): list(behind_fixed_encoders()),
         (
             *("augmentations", "rank of W (90%)", "linear evaluation, %", "rank of augmentations"),
