@@ -2,8 +2,9 @@
 
     python examples/geometry_of_contrastive_learning/readme_tables.py --write    # put them into the README
 
-`reproduce.py` writes the files of results/: copy OUTPUT/<grid>/results.csv to results/<grid>.csv, and the
-other files of OUTPUT/strengths as they are. strengths_again.csv is of a repetition on another processor. A table is found in the README by its first line.
+`reproduce.py` writes the files of results/: copy OUTPUT/<grid>/results.csv to results/<grid>.csv, and the other files
+of OUTPUT/strengths as they are. strengths_again.csv is of a repetition on another processor. A table is found in the
+README by its first line.
 """
 
 import csv
