@@ -83,7 +83,8 @@ class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFo
     """Keeps the lines of the description, and says the default of each argument that has a help text and a default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return super()._get_help_string(action) if action.default not in (None, False, []) else action.help
+        nothing = action.default is None or action.default is False or action.default == []
+        return action.help if nothing else super()._get_help_string(action)
 
 
 def parser(description: str | None, output: str, *, what: Sequence[str] = ()) -> argparse.ArgumentParser:

@@ -30,6 +30,12 @@ def test_points_in_a_crowd_all_have_a_name():
     assert {f"name {i}" for i in range(21)} <= {text.get_text() for text in axes.texts}
 
 
+def test_a_point_without_a_name_is_drawn():
+    axes = points([Point("", 1.0, 1.0), Point("two", 2.0, 2.0)], xlabel="x", ylabel="y").axes[0]
+    assert sum(line.get_marker() == "o" for line in axes.lines) == 2
+    assert {text.get_text() for text in axes.texts if text.get_text()} >= {"two"}
+
+
 def test_points_without_a_finite_one_are_an_error():
     with pytest.raises(ValueError, match="`points` with a finite value, but got none"):
         points([Point("x", np.inf, 1.0)], xlabel="x", ylabel="y")

@@ -309,7 +309,10 @@ def test_every_way_to_name_a_yaml_file_is_noticed(tmp_path):
 
 
 def test_the_help_says_the_defaults_that_there_are():
-    said = beside(".", "recipe").parser("What it makes.", "runs/made").format_help()
+    parser = beside(".", "recipe").parser("What it makes.", "runs/made")
+    parser.add_argument("--first", type=int, default=0, help="of all")
+    said = parser.format_help()
+    assert "of all (default: 0)" in said
     assert "(default: 1)" in said
     assert "(default: runs/made)" in said
     assert "default: None" not in said
