@@ -3,14 +3,14 @@
     python examples/variational_and_dynamics/readme_tables.py --write    # put them into the README
 
 `reproduce.py` writes the files of results/; figure_1_long.csv is the figure_1.csv of the network that was trained for
-longer. A table is found in the README by its first line.
+longer, and figure_1_seeds.csv has those of three seeds. A table is found in the README by its first line.
 """
 
 import csv
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -19,7 +19,7 @@ import figure_1  # noqa: E402
 import figure_3  # noqa: E402
 import flows  # noqa: E402
 import kernel_identities  # noqa: E402
-from recipe import read, readme_command  # noqa: E402
+from recipe import over_seeds, read, readme_command  # noqa: E402
 
 NAMES: dict[str, dict[str, str]] = {  # experiment of `dynamics` -> arm in the file -> arm in the README
     "Sec. 4.2": {},
@@ -27,6 +27,16 @@ NAMES: dict[str, dict[str, str]] = {  # experiment of `dynamics` -> arm in the f
     "Remark 4.4": {f"collinear, {size}": f"on a line, {size}" for size in dynamics.SIZES},
     "Prop. A.1 (2)": {"k f": "length"},
 }
+
+
+class SeedRow(NamedTuple):
+    """One number of Fig. 1 with one seed."""
+
+    seed: int
+    data: str
+    features: str
+    quantity: str
+    value: float
 
 
 def held(name: str, kind: type[Any]) -> list[Any]:
@@ -77,11 +87,21 @@ def of_figure_1() -> list[list[str]]:
     return lines(figure_1.table(rows)) + wide
 
 
+def of_seeds() -> Iterator[list[str]]:
+    """Fig. 1's quantities with three seeds: the mean and the deviation."""
+    rows = held("figure_1_seeds", SeedRow)
+    for data, features in dict.fromkeys((row.data, row.features) for row in rows):
+        of = [row for row in rows if (row.data, row.features) == (data, features)]
+        cells = (over_seeds([row.value for row in of if row.quantity == name], ".3f") for name in figure_1.QUANTITIES)
+        yield [figure_1.DATA[data].title, features, *cells]
+
+
 def tables() -> dict[tuple[str, ...], Sequence[Sequence[str | None]]]:
     """Header -> lines of each table."""
     errors = identities()
     return {
         ("data", "features", *figure_1.QUANTITIES.values()): of_figure_1(),
+        ("three seeds", "features", *figure_1.QUANTITIES.values()): list(of_seeds()),
         ("K", *map(str, figure_3.TABLED)): lines(figure_3.losses_table(held("figure_3", figure_3.Loss))),
         ("", "slope", "offset", "R²"): lines(figure_3.lines_table(held("figure_3_threshold", figure_3.Threshold))),
         ("Fig. 5", *flows.HEADER): flows.table(held("figure_5", flows.Row)),
