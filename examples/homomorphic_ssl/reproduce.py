@@ -4,12 +4,12 @@
 
 `FOLDER` has MNIST/raw as torchvision lays it out. `law`: the losses of A-SSL and H-SSL beside the equivariance error;
 `table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by transformation, with and without structure; `strength`:
-H-SSL over translations, by the limit of the distance and the number of steps; `classifier`: frozen scale networks, by
-the steps of the classifier; `base_size` and `distance`: Fig. 2 left and right, with A-SSL and frozen beside them;
-`escnn`: rotation on an escnn network. With `--dataset cifar10`, all but `law` are of CIFAR-10 and the same networks
-(FOLDER has train/<class>/* and test/<class>/*), in a folder of their own. Runs that have finished are not repeated, so
-an interrupted command can be started again. OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every
-run, its report.html.
+H-SSL over translations, by the limit of the distance and the number of steps, with frozen beside it; `classifier`:
+frozen scale networks, by the steps of the classifier; `base_size` and `distance`: Fig. 2 left and right, with A-SSL and
+frozen beside them; `escnn`: rotation on an escnn network. With `--dataset cifar10`, all but `law` are of CIFAR-10 and
+the same networks (FOLDER has train/<class>/* and test/<class>/*), in a folder of their own. Runs that have finished are
+not repeated, so an interrupted command can be started again. OUTPUT/<size>/<what>/ has results.csv, a PNG for the
+figures and, for every run, its report.html.
 """
 
 import argparse
@@ -94,9 +94,11 @@ def settings(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
             yield from ((f"{group}, {name}", arm(name, group, options, unstructured=True)) for name in ARMS)
     elif what == "strength":
         for steps, epochs in STEPS.items():
+            as_long = [f"--trainer.max_epochs={epochs}"]
             for limit in (None, 18, 4):
-                added = [*arm("h-ssl", "translation", options), f"--trainer.max_epochs={epochs}"]
+                added = [*arm("h-ssl", "translation", options), *as_long]
                 yield f"{steps} steps, {limit or 'none'}", [*added, *_limit(limit)]
+            yield f"{steps} steps, frozen", [*arm("frozen", "translation", options), *as_long]
     elif what == "classifier":
         for kernels, added in (("paper's", []), ("11/3", accurate)):
             for steps, epochs in CLASSIFIER_STEPS.items():
