@@ -5,6 +5,7 @@ import csv
 import hashlib
 import io
 import json
+import logging
 import math
 import os
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -402,6 +404,51 @@ def end_if_seeds_are_missing(runs: Mapping[str, Mapping[int, Any]], seeds: Seque
 def paths(runs: Mapping[str, Mapping[int, Path]]) -> dict[str, list[Path]]:
     """Arm -> its runs' folders, as a comparison takes them."""
     return {arm: list(of_seeds.values()) for arm, of_seeds in runs.items()}
+
+
+def network_of(path: Path, root: Path | None, *, trained: bool = True) -> tuple[Any, Any]:
+    """The model of a finished run, in eval mode, and its data, set up.
+
+    Args:
+        path: Folder of the run, with its config.yaml and checkpoints/last.ckpt.
+        root: Folder of the data. None: that of the config.
+        trained: Whether the model has the weights of the checkpoint. Otherwise it has those of the run's beginning.
+
+    Raises:
+        OSError: If a file of the run is missing or damaged.
+    """
+    import yaml
+
+    from lightning_ssl_geometry.cli import lightning_cli
+    from lightning_ssl_geometry.diagnose import load_weights
+
+    for library in ("pytorch", "fabric"):  # which would say the seed and the devices of each network
+        logging.getLogger(f"lightning.{library}").setLevel(logging.WARNING)
+    with _undamaged(path / "config.yaml"):
+        whole = yaml.safe_load((path / "config.yaml").read_text())  # of `fit`, with arguments that only it has
+        words = [f"--{key}={json.dumps(whole[key])}" for key in ("seed_everything", "model", "data")]
+    words += ["--trainer.accelerator=cpu", "--trainer.logger=false"]
+    words += [f"--data.init_args.root={root}"] if root else []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "LightningCLI's args parameter")  # beside the arguments of the script
+        cli = lightning_cli(words, run=False)
+    cli.datamodule.setup()
+    if trained:
+        with _undamaged(path / "checkpoints" / "last.ckpt"):
+            load_weights(cli.model, path / "checkpoints" / "last.ckpt")
+    return cli.model.eval(), cli.datamodule
+
+
+@contextmanager
+def _undamaged(file: Path) -> Iterator[None]:
+    """End the command with one line if a file of a finished run is damaged."""
+    import yaml
+
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise OSError(f"{file} cannot be read ({said}). Delete its run's folder to run it again.") from error
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from lightning_ssl_geometry.callbacks import ChannelEvaluation, GeometryMonitor
 from lightning_ssl_geometry.cli import lightning_cli, main
 from lightning_ssl_geometry.data import (
     ClusterDataModule,
+    DigitsDataModule,
     ImageFolderDataModule,
     LatentDGPDataModule,
     MNISTDataModule,
@@ -230,8 +231,8 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     recipe = script("homomorphic_ssl")
     counted = {
         "table1": 3 * 4 + 1 + 4,
-        "table2": 2 * 4,
-        "strength": 9,
+        "table2": 2 * 4 + 1,
+        "strength": 12,
         "classifier": 4,
         "base_size": 2 * 5 + 2,
         "distance": 5 + 2,
@@ -260,6 +261,15 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     make(recipe, "base_size", "--seeds", "0", "--output", str(tmp_path), "--", *more)
     rows = pd.read_csv(tmp_path / "laptop" / "base_size" / "results.csv")
     assert set(rows[rows["quantity"] == "classifier"]["cell"]) == {"4", "4, near", "a-ssl", "frozen"}
+    monkeypatch.setattr(recipe, "ARMS", ("a-ssl",))
+    make(recipe, "ink", "--seeds", "0", "--output", str(tmp_path), "--", *more)
+    rows = pd.read_csv(tmp_path / "laptop" / "ink" / "results.csv")
+    known = {"ink, R2 before", "ink, R2 after"}
+    assert {cell: set(of["quantity"]) for cell, of in rows.groupby("cell")} == {
+        "translation, a-ssl": known,
+        "translation, a-ssl far": known,
+    }
+    assert (rows["value"] <= 1).all()
     monkeypatch.setattr(
         recipe.law, "NETWORKS", {"rotation": {"29 pixels": [], "28 pixels": []}, "scale": {"paper's": []}}
     )
@@ -276,6 +286,22 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     assert (inexact["error"] > 1e-3).all()
     assert (inexact["gradient"] < 0.99).all()
     assert (tmp_path / "laptop" / "law" / "law_gradient.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("knows", "least", "most"), [(True, 0.999999, 1.0), (False, -0.1, 0.1)])
+def test_the_ink_is_predicted_from_itself_and_not_from_noise(knows, least, most, monkeypatch):
+    ink, data = script("homomorphic_ssl").ink, DigitsDataModule(batch_size=100)
+    data.setup()
+
+    def h(images):
+        noise = torch.randn(len(images), 2, generator=torch.Generator().manual_seed(len(images)))
+        return torch.cat([noise, images.sum((1, 2, 3))[:, None]], 1) if knows else noise
+
+    monkeypatch.setattr(ink, "network_of", lambda path, root, trained: (torch.nn.Identity(), data))
+    monkeypatch.setattr(torch.nn.Identity, "forward", lambda self, images: h(images))
+    found = ink.ink_r2("here", None)
+    assert set(found) == {"ink, R2 before", "ink, R2 after"}
+    assert all(least <= value <= most for value in found.values())
 
 
 def test_the_augmentation_channels_recipe_makes_its_tables_by_one_command(tmp_path, monkeypatch, capsys, make):

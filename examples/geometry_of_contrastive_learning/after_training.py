@@ -14,25 +14,18 @@ command can be started again, and `--jobs` encoders are measured at a time.
 
 import argparse
 import csv
-import json
-import logging
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import yaml
-from recipe import each, markdown, mean_statistics, over_seeds, processes, read, write
+from recipe import each, markdown, mean_statistics, network_of, over_seeds, processes, read, write
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.cli import lightning_cli
 from lightning_ssl_geometry.data import ImageDataModule
-from lightning_ssl_geometry.diagnose import load_weights
 from lightning_ssl_geometry.diagnostics import (
     HardestNegativeDistance,
     LabelAgreement,
@@ -172,22 +165,8 @@ def network(options: argparse.Namespace, path: Path, strength: str, *, seed: int
     If `trained` is false, the model has the weights with which the run began, and its batch norms have the
     statistics of views of training images.
     """
-    for library in ("pytorch", "fabric"):  # which would say the seed and the devices of each network
-        logging.getLogger(f"lightning.{library}").setLevel(logging.WARNING)
-    with _one_line(path / "config.yaml"):
-        whole = yaml.safe_load((path / "config.yaml").read_text())  # of `fit`, with arguments that only it has
-        words = [f"--{key}={json.dumps(whole[key])}" for key in ("seed_everything", "model", "data")]
-    words += ["--trainer.accelerator=cpu", "--trainer.logger=false"]
-    words += [f"--data.init_args.root={options.root}"] if options.root else []
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "LightningCLI's args parameter")  # beside the arguments of this script
-        cli = lightning_cli(words, run=False)
-    cli.datamodule.setup()
-    net = Network(cli.model.eval(), cli.datamodule, strength, seed, flips=options.size != "smoke")
-    if trained:
-        with _one_line(path / "checkpoints" / "last.ckpt"):
-            load_weights(net.model, path / "checkpoints" / "last.ckpt")
-    else:
+    net = Network(*network_of(path, options.root, trained=trained), strength, seed, flips=options.size != "smoke")
+    if not trained:
         calibrate(net, images(net.data, "train", CALIBRATION))
     return net
 
@@ -201,16 +180,6 @@ def calibrate(net: Network, found: dict[str, Tensor]) -> None:
 
 def views_of(net: Network, strength: str) -> SimCLRViews:
     return SimCLRViews(strength=strength, color="fast", flip=None if net.flips else 0.0)
-
-
-@contextmanager
-def _one_line(file: Path) -> Iterator[None]:
-    """End the command with one line if a file of a finished run is damaged."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise OSError(f"{file} cannot be read ({said}). Delete its run's folder to run it again.") from error
 
 
 def images(data: ImageDataModule, split: str, count: int) -> dict[str, Tensor]:
