@@ -3,14 +3,14 @@
     python examples/homomorphic_ssl/reproduce.py table1 --root FOLDER --jobs 2
 
 `FOLDER` has MNIST/raw as torchvision lays it out. `law`: the losses of A-SSL and H-SSL beside the equivariance error;
-`table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by transformation, with and without structure; `ink`: how
-well the MLPs of `table2`, which run first, know the mean brightness of an image; `strength`: H-SSL over translations,
-by the limit of the distance and the number of steps, with frozen beside it; `classifier`: frozen scale networks, by the
-steps of the classifier; `base_size` and `distance`: Fig. 2 left and right, with A-SSL and frozen beside them; `escnn`:
-rotation on an escnn network. With `--dataset cifar10`, all but `law` are of CIFAR-10 and the same networks (FOLDER has
-train/<class>/* and test/<class>/*), in a folder of their own. Runs that have finished are not repeated, so an
-interrupted command can be started again. OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every
-run, its report.html.
+`table1` and `table2`: A-SSL, H-SSL, frozen and supervised, by transformation, with and without structure; `rates`: the
+MLP of `table2` by its learning rate, scored on validation images, too; `ink`: how well the MLPs of `table2`, which run
+first, know the mean brightness of an image; `strength`: H-SSL over translations, by the limit of the distance and the
+number of steps, with frozen beside it; `classifier`: frozen scale networks, by the steps of the classifier; `base_size`
+and `distance`: Fig. 2 left and right, with A-SSL and frozen beside them; `escnn`: rotation on an escnn network. With
+`--dataset cifar10`, all but `law` are of CIFAR-10 and the same networks (FOLDER has train/<class>/* and
+test/<class>/*), in a folder of their own. Runs that have finished are not repeated, so an interrupted command can be
+started again. OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every run, its report.html.
 """
 
 import argparse
@@ -50,8 +50,17 @@ BACKBONE = f"{MODEL}backbone.init_args."
 BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest patch that can be moved
 DISTANCES = (1, 4, 16, 36, None)  # squared, between two fibers of a pair; None: no limit
 SCORES = ("classifier", "linear evaluation")
+JUDGED = {  # split and features of a linear evaluation -> its quantity
+    ("test", "trained"): "linear evaluation",
+    ("val", "frozen"): "validation before",
+    ("val", "trained"): "validation after",
+}
 STEPS = {400: 20, 1200: 60, 3600: 180}  # of `strength`, and their epochs at laptop size
 CLASSIFIER_STEPS = {120: 6, 480: 24}  # of `classifier`, and their epochs at laptop size
+RATE = f"{MODEL}optimizer.init_args.lr"
+RATES = (1e-4, 3e-4, 1e-3, 3e-3)  # of `rates`
+CHOSEN = {"a-ssl": 3e-4, "h-ssl": 3e-4}  # of the MLP, from `rates`
+FAR = [f"{VIEWS}max_shift=0.5"]  # half of the image's side: parts of digits leave
 DIAGNOSTICS = "lightning_ssl_geometry.diagnostics."
 BLACK = {"mnist": -0.424, "cifar10": [-2.05, -2.04, -1.75]}  # after normalisation; it enters where an image is moved
 # unstructured_scale.yaml is written for laptop.yaml; this is its width and its channels at the paper's size.
@@ -69,6 +78,8 @@ def arm(
     if overlay in WIDTHS[options.size]:
         width, channels = WIDTHS[options.size][overlay]
         added += [f"{BACKBONE}width={width}", f"{MODEL}classifier.init_args.channels={channels}"]
+    if overlay == "unstructured_translation" and name in CHOSEN:
+        added += [f"{RATE}={CHOSEN[name]}"]
     if overlay in EPOCHS and options.size == "laptop":
         added += [f"--trainer.max_epochs={EPOCHS[overlay]}"]
     if options.dataset == "cifar10":
@@ -106,9 +117,14 @@ def settings(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     elif what == "table2":
         for group in ("translation", "scale"):
             yield from ((f"{group}, {name}", arm(name, group, options, unstructured=True)) for name in ARMS)
-        # With shifts by 20% of the side, no learning rate lets the MLP learn; with these, parts of digits leave.
-        far = [f"{VIEWS}max_shift=0.5", f"{MODEL}optimizer.init_args.lr=3.0e-4"]
-        yield "translation, a-ssl far", [*arm("a-ssl", "translation", options, unstructured=True), *far]
+        yield "translation, a-ssl far", [*arm("a-ssl", "translation", options, unstructured=True), *FAR]
+    elif what == "rates":
+        validated = ["--config", str(HERE / "validated.yaml")]
+        for rate in RATES:
+            for name in ("a-ssl", "a-ssl far", "h-ssl"):
+                added = arm(name.removesuffix(" far"), "translation", options, unstructured=True)
+                added += FAR if name.endswith(" far") else []
+                yield f"{name}, {rate:g}", [*validated, *added, f"{RATE}={rate}"]
     elif what == "strength":
         for steps, epochs in STEPS.items():
             as_long = [f"--trainer.max_epochs={epochs}"]
@@ -157,8 +173,8 @@ def scores(path: Path) -> dict[str, float]:
             if tests := [row for row in rows if row.get("test/accuracy")]:
                 found = {"classifier": float(tests[-1]["test/accuracy"])}
                 run = read_run(file.parent)  # with the parts before it, if the run was resumed
-                judged = {e.features: e.accuracy for e in run.evaluations if e.labels == "all"}
-                return found | {"linear evaluation": judged["trained"]} | _probed(run)
+                judged = {JUDGED[e.details["split"], e.features]: e.accuracy for e in run.evaluations}
+                return found | judged | _probed(run)
         except (LookupError, ValueError, csv.Error) as error:
             sys.exit(f"{file.parent} is damaged ({type(error).__name__}: {error}). Delete it to run it again.")
     return {}
@@ -256,7 +272,7 @@ def figure(rows: list[Row], score: str, xlabel: str):
 
 
 def main() -> None:
-    what = ("law", "table1", "table2", "ink", "strength", "classifier", "base_size", "distance", "escnn")
+    what = ("law", "table1", "table2", "rates", "ink", "strength", "classifier", "base_size", "distance", "escnn")
     arguments = parser(__doc__, "runs/homomorphic", what=what)
     arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
     arguments.add_argument("--dataset", choices=tuple(BLACK), default="mnist")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from lightning_ssl_geometry import distributed
@@ -97,6 +98,9 @@ class Evaluation(RunCallback, ABC):
         `name` is the name of the features. `train` has the samples of the first fit, and `test` the samples that are
         scored. `few` is the number of labels per class, or None if all labels are used.
         """
+        if max(score.iterations for score in scores) >= self.classifier.max_iter:
+            said = f"{type(self).__name__}: the classifier of {name!r} stopped at its `max_iter` of"
+            rank_zero_warn(f"{said} {self.classifier.max_iter} iterations. Its accuracy may be higher with more.")
         accuracy = torch.tensor([score.accuracy for score in scores], dtype=torch.float64)
         return {
             "features": name,
