@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import law  # noqa: E402
 from recipe import over_seeds, read, readme_command  # noqa: E402
-from reproduce import ARMS, BASE_SIZES, CLASSIFIER_STEPS, DISTANCES, SCORES, Row, by_cell  # noqa: E402
+from reproduce import ARMS, BASE_SIZES, CLASSIFIER_STEPS, DISTANCES, SCORES, STEPS, Row, by_cell  # noqa: E402
 
 PAPER = {  # file -> transformation -> test accuracies of MNIST in %, as far as we know them
     "table1": {
@@ -61,6 +61,14 @@ def by_steps() -> Iterator[list[str]]:
             yield [f"{score}, %, {said}", *scores("classifier", score, cells)]
 
 
+def by_strength() -> Iterator[list[str]]:
+    """H-SSL over translations by the number of steps and the limit of the distance, and the frozen network."""
+    for score in SCORES:
+        for steps in STEPS:
+            cells = [f"{steps} steps, {limit}" for limit in ("none", 18, 4, "frozen")]
+            yield [f"{score}, %, {steps:,} steps", *scores("strength", score, cells)]
+
+
 def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
     return [[f"{score}, %", *scores(what, score, [str(setting or "none") for setting in settings])] for score in SCORES]
 
@@ -81,6 +89,7 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
         tuple(header): lines,
         **{(f"{score}, %", *arms): list(by_arm("table1", score)) for score in SCORES},
         ("frozen, scale", *(f"{steps} steps" for steps in CLASSIFIER_STEPS)): list(by_steps()),
+        ("largest squared distance", "none", "18", "4", "frozen"): list(by_strength()),
         **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
         ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): [
             *by_setting("base_size", BASE_SIZES),

@@ -1,3 +1,5 @@
+import warnings
+
 import pandas as pd
 import pytest
 import torch
@@ -57,6 +59,16 @@ def test_it_is_scikit_learns_accuracy_on_each_kind_of_features(tmp_path):
     assert frame["feature_dim"].tolist() == [64] * 3
     assert frame["accuracy_std"].isna().all()
     assert frame["iterations"].between(2, 100).all()
+
+
+@pytest.mark.parametrize(("max_iter", "stopped"), [(3, ["pixels", "frozen", "trained"]), (1000, [])])
+def test_a_classifier_that_stops_before_it_converges_is_named(max_iter, stopped, tmp_path):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        fit(tmp_path, LinearEvaluation(labels_per_class=[None, 5], repeats=2, max_iter=max_iter))
+    said = [str(each.message) for each in found if "max_iter" in str(each.message)]
+    expected = "LinearEvaluation: the classifier of {!r} stopped at its `max_iter` of 3 iterations. Its accuracy"
+    assert [each.partition(" may")[0] for each in said] == [expected.format(name) for name in stopped for _ in (1, 2)]
 
 
 def test_repeated_channels_are_one_pixel(tmp_path):
