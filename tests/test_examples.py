@@ -232,7 +232,7 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     counted = {
         "table1": 3 * 4 + 1 + 4,
         "table2": 2 * 4 + 1,
-        "rates": 4 * 3,
+        "rates": 5 * 3,
         "strength": 12,
         "classifier": 4,
         "base_size": 2 * 5 + 2,

@@ -58,7 +58,7 @@ JUDGED = {  # split and features of a linear evaluation -> its quantity
 STEPS = {400: 20, 1200: 60, 3600: 180}  # of `strength`, and their epochs at laptop size
 CLASSIFIER_STEPS = {120: 6, 480: 24}  # of `classifier`, and their epochs at laptop size
 RATE = f"{MODEL}optimizer.init_args.lr"
-RATES = (1e-4, 3e-4, 1e-3, 3e-3)  # of `rates`
+RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)  # of `rates`
 CHOSEN = {"a-ssl": 3e-4, "h-ssl": 3e-4}  # of the MLP, from `rates`
 FAR = [f"{VIEWS}max_shift=0.5"]  # half of the image's side: parts of digits leave
 DIAGNOSTICS = "lightning_ssl_geometry.diagnostics."
