@@ -34,6 +34,21 @@ def test_a_recipe_refuses_what_it_cannot_run(words, message, monkeypatch, capsys
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["law", "--dataset", "cifar10"], "argument --dataset: Expected mnist for law of size laptop."),
+        (["table1", "--dataset", "cifar10", "--size", "paper"], "Expected mnist for table1 of size paper."),
+        (["strength", "--size", "paper"], "argument --size: Expected laptop for strength, whose steps"),
+    ],
+)
+def test_the_homomorphic_recipe_refuses_what_it_cannot_run(words, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", *words])
+    with pytest.raises(SystemExit):
+        script("homomorphic_ssl").main()
+    assert message in capsys.readouterr().err
+
+
 def test_a_file_that_cannot_be_read_ends_a_recipe_in_one_line(tmp_path, monkeypatch, capsys):
     recipe = script("tabular").recipe
     monkeypatch.setattr(sys, "argv", ["examples/tabular/reproduce.py"])

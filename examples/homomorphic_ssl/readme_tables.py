@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import law  # noqa: E402
 from recipe import over_seeds, read, readme_command  # noqa: E402
-from reproduce import ARMS, BASE_SIZES, CLASSIFIER_STEPS, DISTANCES, SCORES, STEPS, Row, by_cell  # noqa: E402
+from reproduce import ARMS, BASE_SIZES, CLASSIFIER_STEPS, DISTANCES, RATES, SCORES, STEPS, Row, by_cell  # noqa: E402
 
 PAPER = {  # file -> transformation -> test accuracies of MNIST in %, as far as we know them
     "table1": {
@@ -27,10 +27,14 @@ PAPER = {  # file -> transformation -> test accuracies of MNIST in %, as far as 
         "scale": {"a-ssl": 95.2, "frozen": 87.2, "supervised": 99.3},
     },
 }
-BESIDE = {  # transformation -> further line of Table 1 -> its cells, in the order of the arms
-    "translation": {"translation, pairs at most two steps apart": ["", "translation, h-ssl near", "", ""]},
-    "scale": {"scale, kernels of 11 pixels (11/3)": [f"scale (11/3), {name}" for name in ARMS]},
+BESIDE: dict[str, dict[str, dict[str, list[str]]]] = {  # file, transformation -> further line -> its cells, by arm
+    "table1": {
+        "translation": {"translation, pairs at most two steps apart": ["", "translation, h-ssl near", "", ""]},
+        "scale": {"scale, kernels of 11 pixels (11/3)": [f"scale (11/3), {name}" for name in ARMS]},
+    },
+    "table2": {"translation": {"MLP, shifts by half of the side": ["translation, a-ssl far", "", "", ""]}},
 }
+MLPS = {"a-ssl": "A-SSL", "a-ssl far": "A-SSL, shifts by half of the side", "h-ssl": "H-SSL"}  # trained without labels
 WITHOUT = {"translation": "MLP, translation", "scale": "CNN (6 x CHW), scale"}  # structure
 
 
@@ -49,7 +53,7 @@ def by_arm(what: str, score: str) -> Iterator[list[str]]:
                 f"{cell} ({known[name]})" if name in known else cell for name, cell in zip(ARMS, cells, strict=True)
             ]
         yield [WITHOUT[group] if what == "table2" else group, *cells]
-        for said, beside in BESIDE.get(group, {}).items() if what == "table1" else ():
+        for said, beside in (BESIDE[what].get(group, {})).items():
             yield [said, *scores(what, score, beside)]
 
 
@@ -59,6 +63,21 @@ def by_steps() -> Iterator[list[str]]:
         for kernels, said in (("paper's", "paper's kernels"), ("11/3", "11/3")):
             cells = [f"{kernels}, {steps}" for steps in CLASSIFIER_STEPS]
             yield [f"{score}, %, {said}", *scores("classifier", score, cells)]
+
+
+def by_rate() -> Iterator[list[str]]:
+    """Linear evaluation of the MLP on validation images, untrained and by the learning rate."""
+    for name, said in MLPS.items():
+        cells = [f"{name}, {rate:g}" for rate in RATES]
+        yield [said, *scores("rates", "validation before", cells[:1]), *scores("rates", "validation after", cells)]
+
+
+def by_ink() -> Iterator[list[str]]:
+    """R^2 of the ink before and after training."""
+    rows = read(HERE / "results" / "ink.csv", Row)
+    for when in ("before", "after"):
+        found = by_cell(rows, f"ink, R2 {when}")
+        yield [f"{when} training", *(over_seeds(found[f"translation, {name}"], ".3f") for name in (*MLPS, *ARMS[2:]))]
 
 
 def by_strength() -> Iterator[list[str]]:
@@ -89,6 +108,8 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
         tuple(header): lines,
         **{(f"{score}, %", *arms): list(by_arm("table1", score)) for score in SCORES},
         ("frozen, scale", *(f"{steps} steps" for steps in CLASSIFIER_STEPS)): list(by_steps()),
+        ("linear evaluation on validation images, %", "untrained", *(f"{rate:g}" for rate in RATES)): list(by_rate()),
+        ("R^2 of the ink", *MLPS.values(), *ARMS[2:]): list(by_ink()),
         ("largest squared distance", "none", "18", "4", "frozen"): list(by_strength()),
         **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
         ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): [

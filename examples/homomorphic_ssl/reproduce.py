@@ -279,6 +279,8 @@ def main() -> None:
     options = arguments.parse_intermixed_args()
     if options.dataset != "mnist" and (options.size == "paper" or options.what == "law"):
         arguments.error(f"argument --dataset: Expected mnist for {options.what} of size {options.size}.")
+    if options.size == "paper" and options.what in ("law", "strength", "classifier", "rates"):
+        arguments.error(f"argument --size: Expected laptop for {options.what}, whose steps and rates are of this size.")
     if options.what == "law":
         law.main(options)
         return
