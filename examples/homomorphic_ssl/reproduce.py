@@ -172,6 +172,8 @@ def scores(path: Path) -> dict[str, float]:
                 rows = list(csv.DictReader(opened))
             if tests := [row for row in rows if row.get("test/accuracy")]:
                 found = {"classifier": float(tests[-1]["test/accuracy"])}
+                if losses := [float(row["val/ssl_loss"]) for row in rows if row.get("val/ssl_loss")]:
+                    found["validation loss after"] = losses[-1]
                 run = read_run(file.parent)  # with the parts before it, if the run was resumed
                 judged = {JUDGED[e.details["split"], e.features]: e.accuracy for e in run.evaluations}
                 return found | judged | _probed(run)
