@@ -1,4 +1,4 @@
-"""How well an image's ink, its mean brightness, is predicted from h: what every shift of an image leaves as it is.
+"""How well an image's ink, its mean brightness, is predicted from h: what a shift within the frame leaves as it is.
 
 A contrastive loss over translations can be lowered by any function of the image that does not change with a shift. The
 ink is one that a layer of an MLP computes, and it says little about the class.
