@@ -53,7 +53,7 @@ def by_arm(what: str, score: str) -> Iterator[list[str]]:
                 f"{cell} ({known[name]})" if name in known else cell for name, cell in zip(ARMS, cells, strict=True)
             ]
         yield [WITHOUT[group] if what == "table2" else group, *cells]
-        for said, beside in (BESIDE[what].get(group, {})).items():
+        for said, beside in BESIDE[what].get(group, {}).items():
             yield [said, *scores(what, score, beside)]
 
 

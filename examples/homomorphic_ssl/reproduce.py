@@ -175,8 +175,8 @@ def scores(path: Path) -> dict[str, float]:
                 if losses := [float(row["val/ssl_loss"]) for row in rows if row.get("val/ssl_loss")]:
                     found["validation loss after"] = losses[-1]
                 run = read_run(file.parent)  # with the parts before it, if the run was resumed
-                judged = {JUDGED[e.details["split"], e.features]: e.accuracy for e in run.evaluations}
-                return found | judged | _probed(run)
+                judged = [e for e in run.evaluations if e.labels == "all"]
+                return found | {JUDGED[e.details["split"], e.features]: e.accuracy for e in judged} | _probed(run)
         except (LookupError, ValueError, csv.Error) as error:
             sys.exit(f"{file.parent} is damaged ({type(error).__name__}: {error}). Delete it to run it again.")
     return {}
