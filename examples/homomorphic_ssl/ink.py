@@ -13,19 +13,21 @@ from torch import Tensor
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.functional import latent_r2
 
+CALIBRATION = 1000  # training images whose statistics the batch norms have before training
+
 
 @torch.no_grad()
 def ink_r2(path: Path, root: Path | None) -> dict[str, float]:
     """R^2 of linear maps from h to the ink before and after training; every second test image is fitted.
 
-    Before training, the batch norms have the statistics of a batch of training images.
+    Before training, the batch norms have the statistics of one batch of training images.
     """
     found = {}
     for when in ("before", "after"):
         model, data = network_of(path, root, trained=when == "after")
         if when == "before":
             with mean_statistics(model):
-                model(_images(data, "train")[:1000])
+                model(_images(data, "train")[:CALIBRATION])
         images = _images(data, "test")
         h = torch.cat([model(part) for part in images.split(500)])
         ink = images.mean((1, 2, 3)).unsqueeze(1)

@@ -2,8 +2,8 @@
 
     python examples/homomorphic_ssl/readme_tables.py --write    # put them into the README
 
-`reproduce.py` writes the files of results/: copy OUTPUT/laptop/<what>/results.csv to results/<what>.csv. A table is
-found in the README by its first line.
+`reproduce.py` writes the files of results/: copy OUTPUT/laptop/<what>/results.csv to results/<what>.csv (<what> ends
+with _cifar10 for CIFAR-10). A table is found in the README by its first line.
 """
 
 import sys
@@ -16,7 +16,7 @@ import law  # noqa: E402
 from recipe import over_seeds, read, readme_command  # noqa: E402
 from reproduce import ARMS, BASE_SIZES, CLASSIFIER_STEPS, DISTANCES, RATES, SCORES, STEPS, Row, by_cell  # noqa: E402
 
-PAPER = {  # file -> transformation -> test accuracies of MNIST in %, as far as we know them
+PAPER = {  # file -> transformation -> test accuracies in %, as far as we know them
     "table1": {
         "rotation": {"h-ssl": 70.3, "frozen": 87.2, "supervised": 99.4},
         "translation": {"h-ssl": 96.0, "frozen": 94.1, "supervised": 99.2},
@@ -26,13 +26,22 @@ PAPER = {  # file -> transformation -> test accuracies of MNIST in %, as far as 
         "translation": {"a-ssl": 87.6, "frozen": 83.0, "supervised": 98.6},
         "scale": {"a-ssl": 95.2, "frozen": 87.2, "supervised": 99.3},
     },
+    "table1_cifar10": {
+        "rotation": {"a-ssl": 46.1, "h-ssl": 48.3, "frozen": 38.4, "supervised": 73.0},
+        "translation": {"a-ssl": 39.2, "h-ssl": 36.3, "frozen": 40.4, "supervised": 76.2},
+        "scale": {"a-ssl": 59.4, "h-ssl": 56.7, "frozen": 41.1, "supervised": 78.0},
+    },
+    "table2_cifar10": {"scale": {"a-ssl": 53.6, "h-ssl": 37.5, "frozen": 43.6, "supervised": 67.9}},
+}
+_BESIDE_TABLE1 = {
+    "translation": {"translation, pairs at most two steps apart": ["", "translation, h-ssl near", "", ""]},
+    "scale": {"scale, kernels of 11 pixels (11/3)": [f"scale (11/3), {name}" for name in ARMS]},
 }
 BESIDE: dict[str, dict[str, dict[str, list[str]]]] = {  # file, transformation -> further line -> its cells, by arm
-    "table1": {
-        "translation": {"translation, pairs at most two steps apart": ["", "translation, h-ssl near", "", ""]},
-        "scale": {"scale, kernels of 11 pixels (11/3)": [f"scale (11/3), {name}" for name in ARMS]},
-    },
+    "table1": _BESIDE_TABLE1,
+    "table1_cifar10": _BESIDE_TABLE1,
     "table2": {"translation": {"MLP, shifts by half of the side": ["translation, a-ssl far", "", "", ""]}},
+    "table2_cifar10": {},
 }
 MLPS = {"a-ssl": "A-SSL", "a-ssl far": "A-SSL, shifts by half of the side", "h-ssl": "H-SSL"}  # trained without labels
 WITHOUT = {"translation": "MLP, translation", "scale": "CNN (6 x CHW), scale"}  # structure
@@ -52,7 +61,7 @@ def by_arm(what: str, score: str) -> Iterator[list[str]]:
             cells = [
                 f"{cell} ({known[name]})" if name in known else cell for name, cell in zip(ARMS, cells, strict=True)
             ]
-        yield [WITHOUT[group] if what == "table2" else group, *cells]
+        yield [WITHOUT[group] if what.startswith("table2") else group, *cells]
         for said, beside in BESIDE[what].get(group, {}).items():
             yield [said, *scores(what, score, beside)]
 
@@ -92,10 +101,11 @@ def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
     return [[f"{score}, %", *scores(what, score, [str(setting or "none") for setting in settings])] for score in SCORES]
 
 
-def near() -> list[list[str]]:
-    """Accuracies by the base size, of pairs at most one step apart."""
+def by_base_size(what: str) -> list[list[str]]:
+    """Accuracies by the base size, of all pairs and of pairs at most one step apart."""
     cells = [f"{size}, near" for size in BASE_SIZES]
-    return [[f"{score}, %, distance at most 1", *scores("base_size", score, cells)] for score in SCORES]
+    near = [[f"{score}, %, distance at most 1", *scores(what, score, cells)] for score in SCORES]
+    return [*by_setting(what, BASE_SIZES), *near]
 
 
 def tables() -> dict[tuple[str, ...], list[list[str]]]:
@@ -103,6 +113,7 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
     arms = ("A-SSL", "H-SSL", "frozen", "supervised")
     measured = law.table(read(HERE / "results" / "law.csv", law.Row)).splitlines()
     header, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in measured)
+    limits = [str(each or "none") for each in DISTANCES]
     on_escnn = [f"rotation (escnn), {name}" for name in ("h-ssl", "frozen")]
     return {
         tuple(header): lines,
@@ -112,13 +123,15 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
         ("R^2 of the ink", *MLPS.values(), *ARMS[2:]): list(by_ink()),
         ("largest squared distance", "none", "18", "4", "frozen"): list(by_strength()),
         **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
-        ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): [
-            *by_setting("base_size", BASE_SIZES),
-            *near(),
-        ],
-        ("largest squared distance of a pair (right)", *(str(each or "none") for each in DISTANCES)): by_setting(
-            "distance", DISTANCES
-        ),
+        **{(f"{score} on CIFAR-10, %", *arms): list(by_arm("table1_cifar10", score)) for score in SCORES},
+        **{
+            (f"{score} without structure on CIFAR-10, %", *arms): list(by_arm("table2_cifar10", score))
+            for score in SCORES
+        },
+        ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): by_base_size("base_size"),
+        ("base space, fibers of the 9 x 9 (left, CIFAR-10)", *map(str, BASE_SIZES)): by_base_size("base_size_cifar10"),
+        ("largest squared distance of a pair (right)", *limits): by_setting("distance", DISTANCES),
+        ("largest squared distance of a pair (right, CIFAR-10)", *limits): by_setting("distance_cifar10", DISTANCES),
         ("rotation", "H-SSL", "frozen"): [[f"{score}, %", *scores("escnn", score, on_escnn)] for score in SCORES],
     }
 

@@ -8,16 +8,16 @@ MLP of `table2` by its learning rate, scored on validation images, too; `ink`: h
 first, know the mean brightness of an image; `strength`: H-SSL over translations, by the limit of the distance and the
 number of steps, with frozen beside it; `classifier`: frozen scale networks, by the steps of the classifier; `base_size`
 and `distance`: Fig. 2 left and right, with A-SSL and frozen beside them; `escnn`: rotation on an escnn network. With
-`--dataset cifar10`, all but `law` are of CIFAR-10 and the same networks (FOLDER has train/<class>/* and
-test/<class>/*), in a folder of their own. Runs that have finished are not repeated, so an interrupted command can be
-started again. OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every run, its report.html.
+`--dataset cifar10`, all but `law`, `rates` and `ink` are of CIFAR-10 and the same networks (FOLDER has train/<class>/*
+and test/<class>/*), in a folder of their own. Runs that have finished are not repeated, so an interrupted command can
+be started again. OUTPUT/<size>/<what>/ has results.csv, a PNG for the figures and, for every run, its report.html.
 """
 
 import argparse
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ from recipe import (  # noqa: E402
 ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
 MODEL, VIEWS = "--model.init_args.", "--data.init_args.views.init_args."
 BACKBONE = f"{MODEL}backbone.init_args."
+ACCURATE = f"{BACKBONE}kernels=accurate"
 BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest patch that can be moved
 DISTANCES = (1, 4, 16, 36, None)  # squared, between two fibers of a pair; None: no limit
 SCORES = ("classifier", "linear evaluation")
@@ -57,7 +58,6 @@ JUDGED = {  # split and features of a linear evaluation -> its quantity
 }
 STEPS = {400: 20, 1200: 60, 3600: 180}  # of `strength`, and their epochs at laptop size
 CLASSIFIER_STEPS = {120: 6, 480: 24}  # of `classifier`, and their epochs at laptop size
-RATE = f"{MODEL}optimizer.init_args.lr"
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)  # of `rates`
 CHOSEN = {"a-ssl": 3e-5, "a-ssl far": 3e-4, "h-ssl": 1e-4}  # for the MLP: best on validation images by `rates`, seed 0
 DIAGNOSTICS = "lightning_ssl_geometry.diagnostics."
@@ -69,9 +69,15 @@ LAYERS = ["layers.2", "layers.5", "layers.8"]  # the outputs of the three convol
 
 
 def arm(
-    name: str, group: str, options: argparse.Namespace, *, unstructured: bool = False, base_size: int | None = None
+    name: str,
+    group: str,
+    options: argparse.Namespace,
+    *,
+    unstructured: bool = False,
+    base_size: int | None = None,
+    rate: float | None = None,
 ) -> list[str]:
-    """What an arm adds to the command line after the config of its size."""
+    """What an arm adds to the command line after the config of its size. Without a rate, it has that of the config."""
     overlay = f"unstructured_{group}" if unstructured else group
     added = [] if overlay == "scale" else ["--config", str(HERE / f"{overlay}.yaml")]
     if overlay in WIDTHS[options.size]:
@@ -79,10 +85,9 @@ def arm(
         added += [f"{BACKBONE}width={width}", f"{MODEL}classifier.init_args.channels={channels}"]
     if options.size == "laptop":
         added += [f"--trainer.max_epochs={EPOCHS[overlay]}"] if overlay in EPOCHS else []
-        added += [f"{RATE}={CHOSEN[name]}"] if overlay == "unstructured_translation" and name in CHOSEN else []
+    added += [] if rate is None else [f"{MODEL}optimizer.init_args.lr={rate}"]
     if options.dataset == "cifar10":
-        pixels = "in_features=3267" if overlay == "unstructured_translation" else "in_channels=3"  # 3 x 33 x 33
-        added += [f"{BACKBONE}{pixels}", "--data=lightning_ssl_geometry.data.ImageFolderDataModule"]
+        added += [f"{BACKBONE}in_channels=3", "--data=lightning_ssl_geometry.data.ImageFolderDataModule"]
         added += ["--data.init_args.image_size=33", f"--data.init_args.cache={options.output / 'cache'}"]
     if name in ("supervised", "frozen"):
         return [*added, "--config", str(HERE / "supervised.yaml"), f"{MODEL}train_backbone={name == 'supervised'}"]
@@ -105,58 +110,89 @@ def measured(group: str, dataset: str, *, gap: bool) -> list[str]:
     return [*added, *(f"--trainer.callbacks.{name}={json.dumps(value)}" for name, value in given.items())]
 
 
-def settings(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
-    """Names of the cells, and what each adds to the command line."""
-    what = options.what
-    accurate = [f"{BACKBONE}kernels=accurate"]
-    if what == "table1":
-        for group in ("rotation", "translation", "scale"):
-            yield from ((f"{group}, {name}", arm(name, group, options)) for name in ARMS)
-        # A-SSL moves images by 20%, 1.5 places of the map: a mean squared distance of 3.5, for 21 without a limit.
-        yield "translation, h-ssl near", [*arm("h-ssl", "translation", options), *_limit(4)]
-        yield from ((f"scale (11/3), {name}", [*arm(name, "scale", options), *accurate]) for name in ARMS)
-    elif what == "table2":
-        for group in ("translation", "scale"):
-            yield from ((f"{group}, {name}", arm(name, group, options, unstructured=True)) for name in ARMS)
-        yield "translation, a-ssl far", arm("a-ssl far", "translation", options, unstructured=True)
-    elif what == "rates":
-        validated = ["--config", str(HERE / "validated.yaml")]
-        for rate in RATES:
-            for name in CHOSEN:
-                added = arm(name, "translation", options, unstructured=True)
-                yield f"{name}, {rate:g}", [*validated, *added, f"{RATE}={rate}"]
-    elif what == "strength":
-        for steps, epochs in STEPS.items():
-            as_long = [f"--trainer.max_epochs={epochs}"]
-            for limit in (None, 18, 4):
-                added = [*arm("h-ssl", "translation", options), *as_long]
-                yield f"{steps} steps, {limit or 'none'}", [*added, *_limit(limit)]
-            yield f"{steps} steps, frozen", [*arm("frozen", "translation", options), *as_long]
-    elif what == "classifier":
-        for kernels, added in (("paper's", []), ("11/3", accurate)):
-            for steps, epochs in CLASSIFIER_STEPS.items():
-                yield (
-                    f"{kernels}, {steps}",
-                    [*arm("frozen", "scale", options), *added, f"--trainer.max_epochs={epochs}"],
-                )
-    elif what == "escnn":
-        for name in ("h-ssl", "frozen"):
-            added = arm(name, "rotation", options)
-            yield f"rotation (escnn), {name}", ["--config", str(HERE / "escnn.yaml"), *added[2:]]
-    elif what == "base_size":
-        for size in BASE_SIZES:
-            for limit in (None, 1):
-                added = arm("h-ssl", "translation", options, base_size=size)
-                yield f"{size}" if limit is None else f"{size}, near", [*added, *_limit(limit)]
-    else:
-        for limit in DISTANCES:
-            yield f"{limit or 'none'}", [*arm("h-ssl", "translation", options), *_limit(limit)]
-    if what in ("base_size", "distance"):
-        yield from ((name, arm(name, "translation", options)) for name in ("a-ssl", "frozen"))
+Cells = Iterator[tuple[str, list[str]]]  # names of cells, and what each adds to the command line
+
+
+def table1(options: argparse.Namespace) -> Cells:
+    for group in ("rotation", "translation", "scale"):
+        yield from ((f"{group}, {name}", arm(name, group, options)) for name in ARMS)
+    # A-SSL moves images by 20%, 1.5 places of the map: a mean squared distance of 3.5, for 21 without a limit.
+    yield "translation, h-ssl near", [*arm("h-ssl", "translation", options), *_limit(4)]
+    yield from ((f"scale (11/3), {name}", [*arm(name, "scale", options), ACCURATE]) for name in ARMS)
+
+
+def table2(options: argparse.Namespace) -> Cells:
+    """Two networks without structure; of CIFAR-10 the one for scale, as in the paper."""
+    chosen = CHOSEN if options.size == "laptop" else {}
+    for name in (*ARMS, "a-ssl far") if options.dataset == "mnist" else ():
+        yield f"translation, {name}", arm(name, "translation", options, unstructured=True, rate=chosen.get(name))
+    yield from ((f"scale, {name}", arm(name, "scale", options, unstructured=True)) for name in ARMS)
+
+
+def rates(options: argparse.Namespace) -> Cells:
+    validated = ["--config", str(HERE / "validated.yaml")]
+    for rate in RATES:
+        for name in CHOSEN:
+            added = arm(name, "translation", options, unstructured=True, rate=rate)
+            yield f"{name}, {rate:g}", [*validated, *added]
+
+
+def strength(options: argparse.Namespace) -> Cells:
+    for steps, epochs in STEPS.items():
+        as_long = [f"--trainer.max_epochs={epochs}"]
+        for limit in (None, 18, 4):
+            added = [*arm("h-ssl", "translation", options), *as_long, *_limit(limit)]
+            yield f"{steps} steps, {limit or 'none'}", added
+        yield f"{steps} steps, frozen", [*arm("frozen", "translation", options), *as_long]
+
+
+def classifier(options: argparse.Namespace) -> Cells:
+    for kernels, added in (("paper's", []), ("11/3", [ACCURATE])):
+        for steps, epochs in CLASSIFIER_STEPS.items():
+            as_long = [*added, f"--trainer.max_epochs={epochs}"]
+            yield f"{kernels}, {steps}", [*arm("frozen", "scale", options), *as_long]
+
+
+def base_size(options: argparse.Namespace) -> Cells:
+    for size in BASE_SIZES:
+        for limit in (None, 1):
+            added = arm("h-ssl", "translation", options, base_size=size)
+            yield f"{size}" if limit is None else f"{size}, near", [*added, *_limit(limit)]
+    yield from _beside(options)
+
+
+def distance(options: argparse.Namespace) -> Cells:
+    for limit in DISTANCES:
+        yield f"{limit or 'none'}", [*arm("h-ssl", "translation", options), *_limit(limit)]
+    yield from _beside(options)
+
+
+def on_escnn(options: argparse.Namespace) -> Cells:
+    for name in ("h-ssl", "frozen"):
+        _, _, *added = arm(name, "rotation", options)  # escnn.yaml in place of rotation.yaml
+        yield f"rotation (escnn), {name}", ["--config", str(HERE / "escnn.yaml"), *added]
+
+
+def _beside(options: argparse.Namespace) -> Cells:
+    """What Fig. 2 draws beside H-SSL."""
+    return ((name, arm(name, "translation", options)) for name in ("a-ssl", "frozen"))
 
 
 def _limit(distance: int | None) -> list[str]:
     return [] if distance is None else [f"{MODEL}max_distance={distance}"]
+
+
+CELLS: dict[str, Callable[[argparse.Namespace], Cells]] = {
+    "table1": table1,
+    "table2": table2,
+    "rates": rates,
+    "strength": strength,
+    "classifier": classifier,
+    "base_size": base_size,
+    "distance": distance,
+    "escnn": on_escnn,
+}
+XLABELS = {"base_size": "base space, fibers", "distance": "largest squared distance of a pair"}  # of the figures
 
 
 def output(options: argparse.Namespace) -> Path:
@@ -205,7 +241,7 @@ def fit(options: argparse.Namespace, cell: str, added: list[str], seed: int) -> 
 def known_ink(options: argparse.Namespace) -> Iterator[tuple[str, int, dict[str, float]]]:
     """(cell, seed, R^2 of the ink) of the MLPs of `table2`."""
     of_table2 = argparse.Namespace(**vars(options) | {"what": "table2"})
-    cells = {cell: added for cell, added in settings(of_table2) if cell.startswith("translation")}
+    cells = {cell: added for cell, added in table2(of_table2) if cell.startswith("translation")}
     runs = grid(of_table2, cells, lambda *given: fit(*given)._replace(done=finished))
     return ((cell, seed, ink.ink_r2(path, options.root)) for cell, seed, path in each(runs))
 
@@ -274,29 +310,29 @@ def figure(rows: list[Row], score: str, xlabel: str):
 
 
 def main() -> None:
-    what = ("law", "table1", "table2", "rates", "ink", "strength", "classifier", "base_size", "distance", "escnn")
-    arguments = parser(__doc__, "runs/homomorphic", what=what)
+    arguments = parser(__doc__, "runs/homomorphic", what=("law", "ink", *CELLS))
     arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
     arguments.add_argument("--dataset", choices=tuple(BLACK), default="mnist")
     options = arguments.parse_intermixed_args()
-    if options.dataset != "mnist" and (options.size == "paper" or options.what == "law"):
+    if options.dataset != "mnist" and (options.size == "paper" or options.what in ("law", "rates", "ink")):
         arguments.error(f"argument --dataset: Expected mnist for {options.what} of size {options.size}.")
     if options.size == "paper" and options.what in ("law", "strength", "classifier", "rates"):
         arguments.error(f"argument --size: Expected laptop for {options.what}, whose steps and rates are of this size.")
     if options.what == "law":
         law.main(options)
         return
-    found = known_ink(options) if options.what == "ink" else each(grid(options, dict(settings(options)), fit))
+    found = (
+        known_ink(options) if options.what == "ink" else each(grid(options, dict(CELLS[options.what](options)), fit))
+    )
     rows = [Row(cell, seed, name, value) for cell, seed, of in found for name, value in of.items()]
     write(rows, output(options) / "results.csv", ".4f")
     print(*(table(rows, score) for score in SCORES if by_cell(rows, score)), sep="\n\n")
     if any(row.quantity not in SCORES for row in rows):
         print(f"\n{measurements(rows)}")
-    if options.what in ("base_size", "distance"):
-        xlabel = {"base_size": "base space, fibers", "distance": "largest squared distance of a pair"}[options.what]
+    if options.what in XLABELS:
         for score in SCORES:
             name = f"{options.what}_{score.replace(' ', '_')}.png"
-            print(save(figure(rows, score, xlabel), output(options) / name))
+            print(save(figure(rows, score, XLABELS[options.what]), output(options) / name))
 
 
 if __name__ == "__main__":
