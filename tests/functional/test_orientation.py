@@ -133,7 +133,7 @@ def test_networks_are_exactly_equivariant(group, turns, interaction):
     assert (equivariance_error(wrong, x, group, turns=turns)["output"] > 1e-3).any()
 
 
-@pytest.mark.parametrize(("group", "turns"), [("dihedral", 4), ("rotation", 2)])
+@pytest.mark.parametrize(("group", "turns"), [("dihedral", 4), ("rotation", 2), ("rotation", 8), ("hue", 3)])
 def test_separable_filters_are_the_convolutions(group, turns, monkeypatch):
     x = images(size=13)
     for interaction in (False, True):
@@ -248,6 +248,7 @@ BAD = [
     (lambda: GroupViews(["rotation", "dihedral"]), "`action` with one of 'rotation' and 'dihedral'"),
     (lambda: GroupViews("hue", hues=1), "`hues` to be an integer >= 2, but got 1"),
     (lambda: HSSLModule(network("dihedral", 4), group="dihedral", base_size=2), "`base_size` = 1 and no `max_dist"),
+    (lambda: HSSLModule(network("dihedral", 4), group="dihedral", min_distance=1.5), "`min_distance` = 1.5"),
     (lambda: HSSLModule(network("dihedral", 4), group=["dihedral", "rotation"]), "with one of .*, which share an axis"),
     (lambda: EquivarianceError("hue", turns=1), "`turns` to be an integer >= 2, but got 1"),
     (

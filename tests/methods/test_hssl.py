@@ -263,7 +263,7 @@ def test_base_spaces_are_uniform_and_keep_the_distance():
     distance = (rows[0] - rows[1]) ** 2 + (columns[0] - columns[1]) ** 2
     assert distance.max() == 4
     assert distance.min() == 0
-    for least, most in ((1, 4), (9, None)):
+    for least, most in ((1, 4), (1, None), (4, 4), (9, None)):
         away = module("translation", max_distance=most, min_distance=least)
         rows, columns = (part(away.fibers(features, {"views": (), "index": index}).long()) for part in (
             lambda place: place // 8, lambda place: place % 8))  # fmt: skip

@@ -65,7 +65,7 @@ ROOMS = {  # the folder of the sources, and the tests that may kill its mutants
     ),
     "methods": (
         *("tests/methods", "tests/test_contract.py", "tests/test_declarations.py"),
-        "tests/test_hostile_checkpoints.py",
+        *("tests/test_hostile_checkpoints.py", "tests/functional/test_orientation.py"),
     ),
 }
 IMPORTED = "torch lightning.pytorch.cli torchmetrics torchvision sklearn.datasets scipy.stats pandas hypothesis "

@@ -123,6 +123,15 @@ def test_the_accurate_network_is_the_default_for_scales():
     network = EquivariantCNN()
     assert [row[2:5] for row in layers(network)] == [(11, 3, 1), (11, 3, 2), (11, 3, 1)]
     assert (network.stride, network(torch.rand(2, 1, 29, 29)).shape[-1]) == (2, 15)
+    assert layers(EquivariantCNN(scales=(1.0, 1.5)))[0][2:5] == (11, 3, 1)  # two scales are enough
+    assert layers(EquivariantCNN(group="rotation"))[0][2:5] == layers(EquivariantCNN(kernels="paper"))[0][2:5]
+
+
+@pytest.mark.parametrize("network", [EquivariantCNN, EquivariantResNet])
+def test_a_network_names_its_orientations_if_it_has_two(network):
+    found = [network(group=group, rotations=n).orientation for group, n in (("rotation", 2), ("dihedral", 4))]
+    assert found == ["rotation", "dihedral"]
+    assert [network(group=group).orientation for group in ("scale", "translation")] == [None, None]
 
 
 def test_the_residual_network_is_the_papers():

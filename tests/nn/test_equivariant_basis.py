@@ -86,6 +86,10 @@ def test_type_b_has_orders_up_to_4_at_ever_narrower_widths():
         assert_close(psi[0], wanted / norms, rtol=1e-10, atol=1e-13)
 
 
+def test_the_least_scale_is_half_a_pixel():
+    assert hermite_gaussian_basis(7, 2, (0.5, 1.0))[0].isfinite().all()
+
+
 def test_supports_are_odd_and_grow_to_the_kernel():
     assert supports(11, SCALES) == (7, 7, 9, 9, 11, 11)
     assert supports(7, SCALES) == (5, 5, 5, 7, 7, 7)
