@@ -90,8 +90,11 @@ def test_each_image_is_turned_by_its_own_angle_beside_others(fill):
 def test_half_turns_of_images_that_are_not_square():
     x = torch.rand(2, 1, 4, 6)
     assert torch.equal(orient(x, torch.tensor([0, 1]), 2), torch.stack([x[0], x[1].flip((-2, -1))]))
-    third = orient(x, torch.tensor([0, 0]), 3)
-    torch.testing.assert_close(third, x)
+    assert torch.equal(orient(x, torch.tensor([0, 0]), 3), x)
+    assert torch.equal(orient(x, torch.tensor([4, 0]), 8), torch.stack([x[0].flip((-2, -1)), x[1]]))
+    for turned in (2, torch.tensor([2, 1]), torch.tensor([1, 6])):
+        with pytest.raises(ValueError, match="even where H != W, but got odd ones on 4 x 6 pixels"):
+            orient(x, turned, 8)
 
 
 def test_hues_turn_about_grays():

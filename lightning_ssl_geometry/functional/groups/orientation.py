@@ -65,7 +65,7 @@ def orient(
 
     Raises:
         ValueError: If a shape or dtype is wrong, an element is out of range, or H != W and an image is turned by 90
-            degrees.
+            or 270 degrees.
 
     >>> orient(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), 5, 4, "dihedral").tolist()
     [[[[1.0, 3.0], [2.0, 4.0]]]]
@@ -92,7 +92,7 @@ def orient(
     value = fill.to(x)[:, None, None] if isinstance(fill, Tensor) and fill.ndim else fill
     turned = rotate(x - value, 360 * _parts(turns, x)[turn]) + value
     exact = 4 * turn % turns == 0  # permuted, not interpolated, so that equal elements do the same in any batch
-    if x.shape[-1] == x.shape[-2] and bool(exact.any()):
+    if bool(exact.any()):
         quarters = quarter_turn(x, torch.where(exact, 4 * turn // turns, 0))
         turned = torch.where(exact.view(-1, 1, 1, 1), quarters, turned)
     return turned
