@@ -86,16 +86,26 @@ def orient(
     if group == "dihedral":
         x = torch.where(flip.view(-1, 1, 1, 1) == 1, x.flip(-1), x)
     if isinstance(element, int) and 4 * (element % turns) % turns == 0:
-        return quarter_turn(x, 4 * (element % turns) // turns)
+        return _by_quarters(x, 4 * (element % turns) // turns)
     if 4 % turns == 0:
-        return quarter_turn(x, 4 // turns * turn)
+        return _by_quarters(x, 4 // turns * turn)
     value = fill.to(x)[:, None, None] if isinstance(fill, Tensor) and fill.ndim else fill
     turned = rotate(x - value, 360 * _parts(turns, x)[turn]) + value
     exact = 4 * turn % turns == 0  # permuted, not interpolated, so that equal elements do the same in any batch
     if bool(exact.any()):
-        quarters = quarter_turn(x, torch.where(exact, 4 * turn // turns, 0))
+        quarters = _by_quarters(x, torch.where(exact, 4 * turn // turns, 0))
         turned = torch.where(exact.view(-1, 1, 1, 1), quarters, turned)
     return turned
+
+
+def _by_quarters(x: Tensor, quarters: Tensor | int) -> Tensor:
+    height, width = x.shape[-2:]
+    if height != width and bool(torch.as_tensor(quarters % 2 == 1).any()):  # quarter_turn would blame its own argument
+        raise ValueError(
+            f"Expected square images, or no `element` that turns them by 90 or 270 degrees, but got {height} x {width} "
+            "pixels."
+        )
+    return quarter_turn(x, quarters)
 
 
 def _parts(turns: int, like: Tensor) -> Tensor:
