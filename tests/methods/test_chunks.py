@@ -290,12 +290,18 @@ def test_frozen_batch_norm_is_not_changed():
     assert all(torch.equal(value, before[name]) for name, value in network[1].state_dict().items())
 
 
-def test_validation_gets_the_batch_as_a_whole(given):
-    module, sizes = made("simclr", 3).eval(), []
+@pytest.mark.parametrize("chunk_size", [1, 3])
+def test_training_gets_the_batch_in_chunks_and_validation_as_a_whole(given, chunk_size):
+    module, sizes, rows = made("simclr", chunk_size), [], 2 * len(given["index"])
     module.backbone.register_forward_hook(lambda _, args, __: sizes.append(len(args[0])))
-    with torch.no_grad():
-        module.step(given)
-    assert sizes == [2 * len(given["index"])]
+    module.step(given)
+    assert max(sizes) == chunk_size
+    assert sum(sizes) == rows
+    for gradient in (False, True):
+        sizes.clear()
+        with torch.set_grad_enabled(gradient):
+            module.eval().step(given)
+        assert sizes == [rows]
 
 
 def test_batch_norm_in_the_backbone_is_warned_of():
@@ -322,6 +328,7 @@ def test_a_fit_ends_with_the_same_weights(tmp_path):
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, "8", True])
 def test_a_chunk_has_at_least_one_row(size):
+    assert SimCLRModule(encoder(), head(), chunk_size=1).chunk_size == 1
     with pytest.raises(ValueError, match="`chunk_size`"):
         SimCLRModule(encoder(), head(), chunk_size=size)
 

@@ -1,5 +1,7 @@
 """BYOL and SimSiam on fibers: the loss is its definition, and the target is what the momentum says."""
 
+import inspect
+
 import pytest
 import torch
 from hosts import quiet
@@ -7,7 +9,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from lightning_ssl_geometry.data import DigitsDataModule
-from lightning_ssl_geometry.methods import BYOLModule, HomomorphicBYOLModule
+from lightning_ssl_geometry.methods import BYOLModule, HomomorphicBYOLModule, HSSLModule
+from lightning_ssl_geometry.methods.fiber_pairs import FiberPairs
 from lightning_ssl_geometry.nn import EquivariantCNN, GroupClassifier, MLPProjector
 from lightning_ssl_geometry.views import GroupViews
 
@@ -80,6 +83,14 @@ def test_without_momentum_it_is_simsiam(tmp_path):
     assert not any(weight.requires_grad for weight in model.target.parameters())
     for name in ("loss", "ssl_loss", "accuracy", "momentum"):
         assert f"train/{name}" in trainer.callback_metrics
+
+
+@pytest.mark.parametrize("method", [FiberPairs, HSSLModule, HomomorphicBYOLModule])
+def test_all_fiber_pairs_have_the_same_defaults(method):
+    expected = {"base_size": 1, "max_distance": None, "min_distance": 0.0, "wrap_distance": False, "circular": False}
+    expected |= {"pooling": "mean"}
+    parameters = inspect.signature(method).parameters
+    assert {name: parameters[name].default for name in expected} == expected
 
 
 def test_simsiam_on_images_is_byol_without_momentum():

@@ -228,6 +228,8 @@ def test_the_mlp_needs_one_input_and_one_position_only():
 
 @pytest.mark.parametrize("kernels", [(), "", (7, 7, 7), ((7, 3, 1), (7, 3, 1)), ((7, 3), (7, 3), (7, 3)), 7, None])
 def test_kernels_that_are_no_three_layers_are_refused(kernels):
+    of_three = ((5, 2, 1), (7, 3, 2), (5, 3, 1))
+    assert [row[2:5] for row in layers(EquivariantCNN(group="rotation", kernels=of_three))] == list(of_three)
     if kernels is None:
         kernels = ((7.0, 3, 1),) * 3
     with pytest.raises(ValueError, match="Expected `kernels` to be "):
