@@ -61,6 +61,7 @@ CLASSIFIER_STEPS = {120: 6, 480: 24}  # of `classifier`, and their epochs at lap
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)  # of `rates`
 CHOSEN = {"a-ssl": 3e-5, "a-ssl far": 3e-4, "h-ssl": 1e-4}  # for the MLP: best on validation images by `rates`, seed 0
 DIAGNOSTICS = "lightning_ssl_geometry.diagnostics."
+DATASETS = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 BLACK = {"mnist": -0.424, "cifar10": [-2.05, -2.04, -1.75]}  # after normalisation; it enters where an image is moved
 # unstructured_scale.yaml is written for laptop.yaml; this is its width and its channels at the paper's size.
 WIDTHS = {"laptop": {}, "paper": {"unstructured_scale": (32, 128)}}
@@ -288,8 +289,8 @@ def measurements(rows: list[Row]) -> str:
     return markdown(["before -> after training", *names], lines)
 
 
-def figure(rows: list[Row], score: str, xlabel: str):
-    """Fig. 2: the change of an accuracy from that of the first setting, mean and standard deviation over seeds."""
+def figure(rows: list[Row], score: str, xlabel: str, data: str):
+    """Fig. 2 on these data: the change of an accuracy from that of the first setting, mean and standard deviation over seeds."""
     found = {cell: np.array(values) for cell, values in by_cell(rows, score).items()}
     beside = {"a-ssl": "A-SSL", "frozen": "frozen"}
     names = [cell for cell in found if cell not in beside and not cell.endswith(", near")]
@@ -305,14 +306,14 @@ def figure(rows: list[Row], score: str, xlabel: str):
         y = np.array([v.mean() for v in values])
         lines.append(Curve(name, np.arange(len(names), dtype=float), y, color=color, dash=dash, spread=spread))
     note = f"{len(first)} seeds, each beside its own accuracy at {names[0]} ({100 * first.mean():.1f}% in the mean)."
-    caption = Caption(f"Fig. 2: {score}, by {xlabel}", notes=(note,))
+    caption = Caption(f"Fig. 2 on {data}: {score}, by {xlabel}", notes=(note,))
     return curves(lines, xlabel=xlabel, ylabel="change of test accuracy, %", names=names, caption=caption)
 
 
 def main() -> None:
     arguments = parser(__doc__, "runs/homomorphic", what=("law", "ink", *CELLS))
     arguments.add_argument("--size", choices=("laptop", "paper"), default="laptop")
-    arguments.add_argument("--dataset", choices=tuple(BLACK), default="mnist")
+    arguments.add_argument("--dataset", choices=tuple(DATASETS), default="mnist")
     options = arguments.parse_intermixed_args()
     if options.dataset != "mnist" and (options.size == "paper" or options.what in ("law", "rates", "ink")):
         arguments.error(f"argument --dataset: Expected mnist for {options.what} of size {options.size}.")
@@ -332,7 +333,7 @@ def main() -> None:
     if options.what in XLABELS:
         for score in SCORES:
             name = f"{options.what}_{score.replace(' ', '_')}.png"
-            print(save(figure(rows, score, XLABELS[options.what]), output(options) / name))
+            print(save(figure(rows, score, XLABELS[options.what], DATASETS[options.dataset]), output(options) / name))
 
 
 if __name__ == "__main__":
