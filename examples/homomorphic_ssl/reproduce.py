@@ -290,7 +290,7 @@ def measurements(rows: list[Row]) -> str:
 
 
 def figure(rows: list[Row], score: str, xlabel: str, data: str):
-    """Fig. 2 on these data: the change of an accuracy from that of the first setting, mean and standard deviation over seeds."""
+    """Fig. 2 on these data: the change of an accuracy from that of the first setting, mean and deviation over seeds."""
     found = {cell: np.array(values) for cell, values in by_cell(rows, score).items()}
     beside = {"a-ssl": "A-SSL", "frozen": "frozen"}
     names = [cell for cell in found if cell not in beside and not cell.endswith(", near")]
