@@ -90,8 +90,10 @@ def assert_follows(seen, steps, start, end=1.0):
 )
 def test_the_target_is_the_moving_average_by_a_slow_loop(arguments, steps, tmp_path):
     look = Weights()
-    fit(tmp_path, module(), callbacks=[look], precision="64-true", **arguments)
+    model = module()
+    fit(tmp_path, model, callbacks=[look], precision="64-true", **arguments)
     assert_follows(look.seen, steps, start=0.7)
+    assert model.target.n_averaged == 1 + steps
     assert not torch.equal(look.seen[0][2][0], look.seen[-1][2][0])
 
 

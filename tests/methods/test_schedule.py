@@ -82,6 +82,12 @@ def test_an_epoch_of_warm_up_counts_optimizer_steps(tmp_path):
 
 
 @NO_VALIDATION
+def test_without_warm_up_the_cosine_begins_with_the_first_step(tmp_path):
+    expected = [0.5 + 0.5 * math.cos(math.pi * s / 8) for s in range(8)]
+    assert seen_rates(tmp_path, 0, max_epochs=2) == pytest.approx(expected)
+
+
+@NO_VALIDATION
 def test_the_last_batches_of_an_epoch_make_a_step_of_their_own(tmp_path):
     """Of four batches, three make a step, and so does the fourth: two steps in each of four epochs."""
     found = seen_rates(tmp_path, 2, max_epochs=4, accumulate_grad_batches=3)
