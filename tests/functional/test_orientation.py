@@ -92,6 +92,8 @@ def test_half_turns_of_images_that_are_not_square():
     assert torch.equal(orient(x, torch.tensor([0, 1]), 2), torch.stack([x[0], x[1].flip((-2, -1))]))
     assert torch.equal(orient(x, torch.tensor([0, 0]), 3), x)
     assert torch.equal(orient(x, torch.tensor([4, 0]), 8), torch.stack([x[0].flip((-2, -1)), x[1]]))
+    between = orient(x, torch.tensor([4, 1]), 8)  # by 180 and by 45 degrees
+    assert torch.equal(between[0], x[0].flip((-2, -1)))
     for turned in (2, torch.tensor([2, 1]), torch.tensor([1, 6])):
         with pytest.raises(ValueError, match=r"Expected square images, .* by 90 or 270 degrees, but got 4 x 6 pixels"):
             orient(x, turned, 8)
