@@ -33,6 +33,12 @@ def test_classes_are_in_the_order_of_the_labels():
     assert found[3].isnan()  # a single row
 
 
+def test_two_rows_are_enough():
+    h = torch.tensor([[1.0, 0.0], [3.0, 4.0]], dtype=torch.float64)
+    assert mean_cosine(h).item() == pytest.approx(0.6)
+    assert class_mean_cosine(h, torch.tensor([5, 5])).tolist() == pytest.approx([0.6])
+
+
 @pytest.mark.parametrize("h", [torch.ones(1, 3), torch.ones(3), torch.ones(2, 3, 4)])
 def test_wrong_shapes_are_refused(h):
     with pytest.raises(ValueError, match="Expected"):
