@@ -27,7 +27,7 @@ def test_the_table_of_the_guard():
             yield recipe.Readout("arm", seed, epoch, 0.5, 0.9, 8.0, 2.0, *(int(epoch >= at) for at in warned), *end)
 
     rows = [*run(0, (1, 4, 99)), *run(1, (99, 99, 99))]
-    (line,) = recipe._lines(rows)
+    (line,) = recipe.lines(rows)
     assert line[:5] == ["arm", "1 of 2", "1 of 2", "0 of 2", "5"]  # index 4 is the fifth epoch
     assert line[-2:] == [recipe.over_seeds([0.5, 1.5], ".2f"), recipe.over_seeds([0.25, 0.25], ".2f")]
 

@@ -356,7 +356,9 @@ def test_a_table_of_a_readme_is_compared_and_replaced_by_its_header(tmp_path, ca
         recipe.replace_tables(readme, {("d",): [["4"]]}, write=True)
 
 
-@pytest.mark.parametrize("recipe", ["geometry_of_contrastive_learning", "homomorphic_ssl", "variational_and_dynamics"])
+@pytest.mark.parametrize(
+    "recipe", ["choosing", "geometry_of_contrastive_learning", "homomorphic_ssl", "variational_and_dynamics"]
+)
 def test_the_tables_of_a_readme_are_those_of_its_committed_results(recipe):
     done = subprocess.run([sys.executable, str(EXAMPLES / recipe / "readme_tables.py")], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
