@@ -123,6 +123,7 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
         ("R^2 of the ink", *MLPS.values(), *ARMS[2:]): list(by_ink()),
         ("largest squared distance", "none", "18", "4", "frozen"): list(by_strength()),
         **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
+        **{(f"{score} on CIFAR-10, %", *arms): list(by_arm("table1_cifar10", score)) for score in SCORES},
         ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): by_base_size("base_size"),
         ("largest squared distance of a pair (right)", *limits): by_setting("distance", DISTANCES),
         ("largest squared distance of a pair (right, CIFAR-10)", *limits): by_setting("distance_cifar10", DISTANCES),
