@@ -193,7 +193,7 @@ CELLS: dict[str, Callable[[argparse.Namespace], Cells]] = {
     "distance": distance,
     "escnn": on_escnn,
 }
-XLABELS = {"base_size": "base space, fibers", "distance": "largest squared distance of a pair"}  # of the figures
+XLABELS = {"base_size": "fibers of a base space", "distance": "largest squared distance of a pair"}  # of the figures
 
 
 def output(options: argparse.Namespace) -> Path:
@@ -292,14 +292,16 @@ def measurements(rows: list[Row]) -> str:
 def figure(rows: list[Row], score: str, xlabel: str, data: str):
     """Fig. 2 on these data: the change of an accuracy from that of the first setting, mean and deviation over seeds."""
     found = {cell: np.array(values) for cell, values in by_cell(rows, score).items()}
-    beside = {"a-ssl": "A-SSL", "frozen": "frozen"}
+    beside = {"a-ssl": ("A-SSL", "orange"), "frozen": ("frozen", "muted")}
     names = [cell for cell in found if cell not in beside and not cell.endswith(", near")]
     first = found[names[0]]
     changes = {cell: 100 * (values / first - 1) for cell, values in found.items()}
     series = {"H-SSL": ([changes[name] for name in names], "blue", "solid")}
     if f"{names[0]}, near" in found:
         series["distance 1"] = ([changes[f"{name}, near"] for name in names], "green", "solid")
-    series |= {beside[name]: ([changes[name]] * len(names), "muted", "dashed") for name in beside if name in changes}
+    for name, (said, color) in beside.items():
+        if name in changes:
+            series[said] = ([changes[name]] * len(names), color, "dashed")
     lines = []
     for name, (values, color, dash) in series.items():
         spread = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in values])
