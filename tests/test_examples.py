@@ -236,7 +236,7 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
         "strength": 12,
         "classifier": 4,
         "base_size": 2 * 5 + 2,
-        "distance": 5 + 2,
+        "distance": 5 + 2 + 2,
     }
     for what, count in counted.items():
         for size, dataset in (("laptop", "mnist"), ("laptop", "cifar10"), ("paper", "mnist")):
@@ -251,10 +251,10 @@ def test_the_homomorphic_recipe_makes_its_tables_by_one_command(tmp_path, monkey
     make(recipe, "distance", "--seeds", "0", "--output", str(tmp_path), "--", *more)
     rows = pd.read_csv(tmp_path / "laptop" / "distance" / "results.csv")
     scores = rows[rows["quantity"].isin(recipe.SCORES)]
-    assert scores.groupby("cell").size().to_dict() == dict.fromkeys(("1", "none", "a-ssl", "frozen"), 2)
+    assert scores.groupby("cell").size().to_dict() == dict.fromkeys(("1", "1, apart", "none", "a-ssl", "frozen"), 2)
     assert scores["value"].between(0, 1).all()
     measured = rows[~rows["quantity"].isin(recipe.SCORES)].pivot(index="cell", columns="quantity", values="value")
-    assert sorted(measured.index) == ["1", "a-ssl", "none"]
+    assert sorted(measured.index) == ["1", "1, apart", "a-ssl", "none"]
     for when in ("before", "after"):
         assert measured[f"loss_gap_similarity {when}"].between(-1, 1).all()
         assert (measured[[f"equivariance_mean_layers_{layer} {when}" for layer in (2, 5, 8)]] > 0).all(axis=None)

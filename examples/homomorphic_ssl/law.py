@@ -216,9 +216,9 @@ def table(rows: list[Row]) -> str:
 
 def figures(rows: list[Row]) -> Iterator[tuple[str, Any]]:
     """The gap of the losses, and the cosine of their gradients, against the distance of fibers; means over seeds."""
-    for name, quantity, ylabel in (
-        ("gap", lambda row: abs(row.gap), "|A-SSL's loss - H-SSL's|, after training"),
-        ("gradient", lambda row: row.gradient, "cosine of the gradients, after training"),
+    for name, title, quantity, ylabel in (
+        ("gap", "Losses of A-SSL and H-SSL", lambda row: abs(row.gap), "|A-SSL's loss - H-SSL's|, after training"),
+        ("gradient", "Gradients of A-SSL and H-SSL", lambda row: row.gradient, "their cosine, after training"),
     ):
         found = []
         networks = dict.fromkeys((row.group, row.network) for row in rows)
@@ -227,13 +227,13 @@ def figures(rows: list[Row]) -> Iterator[tuple[str, Any]]:
             of = [row for row in rows if (row.group, row.network, row.trained) == (group, network, 1)]
             distance = np.mean([np.log10(max(row.distance, _LEAST)) for row in of])
             height = float(np.mean([quantity(row) for row in of]))
-            label = network.replace(", strides", ",")
+            label = network.replace(", strides", ",") + (" (exact)" if 10**distance <= _LEAST else "")
             if (group, network) in alike:
                 label = f"{len(alike)} with the mean over the map" if (group, network) == alike[0] else ""
             found.append(Point(label, float(distance), height, COLORS[group]))
         colors = [(color, group) for group, color in COLORS.items()]
         notes = (f"Unrelated images: 2. Smaller distances than {_LEAST:g} are drawn there.",)
-        caption = Caption("Losses of A-SSL and H-SSL", notes=notes)
+        caption = Caption(title, notes=notes)
         yield (
             name,
             points(

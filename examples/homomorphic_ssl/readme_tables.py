@@ -34,7 +34,7 @@ PAPER = {  # file -> transformation -> test accuracies in %, as far as we know t
     "table2_cifar10": {"scale": {"a-ssl": 53.6, "h-ssl": 37.5, "frozen": 43.6, "supervised": 67.9}},
 }
 _BESIDE_TABLE1 = {
-    "translation": {"translation, pairs at most two steps apart": ["", "translation, h-ssl near", "", ""]},
+    "translation": {"translation, pairs at most two places apart": ["", "translation, h-ssl near", "", ""]},
     "scale": {"scale, kernels of 11 pixels (11/3)": [f"scale (11/3), {name}" for name in ARMS]},
 }
 BESIDE: dict[str, dict[str, dict[str, list[str]]]] = {  # file, transformation -> further line -> its cells, by arm
@@ -125,6 +125,7 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
         **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
         **{(f"{score} on CIFAR-10, %", *arms): list(by_arm("table1_cifar10", score)) for score in SCORES},
         ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): by_base_size("base_size"),
+        ("base space, fibers of the 9 x 9 (left, CIFAR-10)", *map(str, BASE_SIZES)): by_base_size("base_size_cifar10"),
         ("largest squared distance of a pair (right)", *limits): by_setting("distance", DISTANCES),
         ("largest squared distance of a pair (right, CIFAR-10)", *limits): by_setting("distance_cifar10", DISTANCES),
         ("rotation", "H-SSL", "frozen"): [[f"{score}, %", *scores("escnn", score, on_escnn)] for score in SCORES],

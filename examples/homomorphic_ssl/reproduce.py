@@ -17,7 +17,7 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,8 +48,9 @@ ARMS = ("a-ssl", "h-ssl", "frozen", "supervised")
 MODEL, VIEWS = "--model.init_args.", "--data.init_args.views.init_args."
 BACKBONE = f"{MODEL}backbone.init_args."
 ACCURATE = f"{BACKBONE}kernels=accurate"
-BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions; 56 is the largest patch that can be moved
+BASE_SIZES = (1, 4, 16, 36, 56)  # of the 8 x 8 positions of MNIST; 56 is the largest patch there that can be moved
 DISTANCES = (1, 4, 16, 36, None)  # squared, between two fibers of a pair; None: no limit
+APART = (1, 4)  # of these, with pairs that are never a fiber with itself, too
 SCORES = ("classifier", "linear evaluation")
 JUDGED = {  # split and features of a linear evaluation -> its quantity
     ("test", "trained"): "linear evaluation",
@@ -66,7 +67,7 @@ BLACK = {"mnist": -0.424, "cifar10": [-2.05, -2.04, -1.75]}  # after normalisati
 # unstructured_scale.yaml is written for laptop.yaml; this is its width and its channels at the paper's size.
 WIDTHS = {"laptop": {}, "paper": {"unstructured_scale": (32, 128)}}
 EPOCHS = {"translation": 20, "unstructured_translation": 60, "unstructured_scale": 12}  # at laptop size, where not 6
-LAYERS = ["layers.2", "layers.5", "layers.8"]  # the outputs of the three convolutions, after norm and ReLU
+LAYERS = ("layers.2", "layers.5", "layers.8")  # the outputs of the three convolutions, after norm and ReLU
 
 
 def arm(
@@ -74,12 +75,16 @@ def arm(
     group: str,
     options: argparse.Namespace,
     *,
-    unstructured: bool = False,
+    overlay: str | None = None,
     base_size: int | None = None,
     rate: float | None = None,
 ) -> list[str]:
-    """What an arm adds to the command line after the config of its size. Without a rate, it has that of the config."""
-    overlay = f"unstructured_{group}" if unstructured else group
+    """What an arm adds to the command line after the config of its size.
+
+    `overlay` is the YAML of its network; without one, it is that of the group. Without a rate, it has that of the
+    config.
+    """
+    overlay = overlay or group
     added = [] if overlay == "scale" else ["--config", str(HERE / f"{overlay}.yaml")]
     if overlay in WIDTHS[options.size]:
         width, channels = WIDTHS[options.size][overlay]
@@ -92,7 +97,9 @@ def arm(
         added += ["--data.init_args.image_size=33", f"--data.init_args.cache={options.output / 'cache'}"]
     if name in ("supervised", "frozen"):
         return [*added, "--config", str(HERE / "supervised.yaml"), f"{MODEL}train_backbone={name == 'supervised'}"]
-    added += [] if unstructured else measured(group, options.dataset, gap=base_size in (None, 1))
+    if not overlay.startswith("unstructured"):
+        layers = LAYERS if overlay == group else ()
+        added += measured(group, options.dataset, layers=layers, gap=base_size in (None, 1))
     added += [] if base_size is None else [f"{MODEL}base_size={base_size}"]
     if not name.startswith("a-ssl"):
         return added
@@ -100,12 +107,15 @@ def arm(
     return [*added, f"{MODEL}mode=a-ssl", f"{VIEWS}action={group}", f"{VIEWS}num_views=2", *far]
 
 
-def measured(group: str, dataset: str, *, gap: bool) -> list[str]:
-    """Measure the equivariance error of each layer, and the gap of the losses of single fibers, before and after."""
+def measured(group: str, dataset: str, *, layers: Sequence[str], gap: bool) -> list[str]:
+    """Measure the equivariance error of layers, or of the output without any, before and after training.
+
+    With `gap`, measure that of the losses of single fibers, too.
+    """
     own = {"group": group, "fill": BLACK[dataset]}
-    of_layers = {"class_path": f"{DIAGNOSTICS}EquivarianceError", "init_args": own | {"layers": LAYERS}}
+    of_layers = own | {"layers": list(layers)} if layers else own
     diagnostics = {"loss_gap": {"class_path": f"{DIAGNOSTICS}LossGap", "init_args": own}} if gap else {}
-    diagnostics["equivariance"] = of_layers
+    diagnostics["equivariance"] = {"class_path": f"{DIAGNOSTICS}EquivarianceError", "init_args": of_layers}
     given = {"stages": ["probe"], "probe_size": 250, "probe_every_n_epochs": 1000, "diagnostics": diagnostics}
     added = ["--trainer.callbacks+=lightning_ssl_geometry.callbacks.GeometryMonitor"]
     return [*added, *(f"--trainer.callbacks.{name}={json.dumps(value)}" for name, value in given.items())]
@@ -126,15 +136,16 @@ def table2(options: argparse.Namespace) -> Cells:
     """Two networks without structure; of CIFAR-10 the one for scale, as in the paper."""
     chosen = CHOSEN if options.size == "laptop" else {}
     for name in (*ARMS, "a-ssl far") if options.dataset == "mnist" else ():
-        yield f"translation, {name}", arm(name, "translation", options, unstructured=True, rate=chosen.get(name))
-    yield from ((f"scale, {name}", arm(name, "scale", options, unstructured=True)) for name in ARMS)
+        added = arm(name, "translation", options, overlay="unstructured_translation", rate=chosen.get(name))
+        yield f"translation, {name}", added
+    yield from ((f"scale, {name}", arm(name, "scale", options, overlay="unstructured_scale")) for name in ARMS)
 
 
 def rates(options: argparse.Namespace) -> Cells:
     validated = ["--config", str(HERE / "validated.yaml")]
     for rate in RATES:
         for name in CHOSEN:
-            added = arm(name, "translation", options, unstructured=True, rate=rate)
+            added = arm(name, "translation", options, overlay="unstructured_translation", rate=rate)
             yield f"{name}, {rate:g}", [*validated, *added]
 
 
@@ -164,14 +175,16 @@ def base_size(options: argparse.Namespace) -> Cells:
 
 def distance(options: argparse.Namespace) -> Cells:
     for limit in DISTANCES:
-        yield f"{limit or 'none'}", [*arm("h-ssl", "translation", options), *_limit(limit)]
+        added = [*arm("h-ssl", "translation", options), *_limit(limit)]
+        yield f"{limit or 'none'}", added
+        if limit in APART:
+            yield f"{limit}, apart", [*added, f"{MODEL}min_distance=1"]
     yield from _beside(options)
 
 
 def on_escnn(options: argparse.Namespace) -> Cells:
     for name in ("h-ssl", "frozen"):
-        _, _, *added = arm(name, "rotation", options)  # escnn.yaml in place of rotation.yaml
-        yield f"rotation (escnn), {name}", ["--config", str(HERE / "escnn.yaml"), *added]
+        yield f"rotation (escnn), {name}", arm(name, "rotation", options, overlay="escnn")
 
 
 def _beside(options: argparse.Namespace) -> Cells:
@@ -293,12 +306,12 @@ def figure(rows: list[Row], score: str, xlabel: str, data: str):
     """Fig. 2 on these data: the change of an accuracy from that of the first setting, mean and deviation over seeds."""
     found = {cell: np.array(values) for cell, values in by_cell(rows, score).items()}
     beside = {"a-ssl": ("A-SSL", "orange"), "frozen": ("frozen", "muted")}
-    names = [cell for cell in found if cell not in beside and not cell.endswith(", near")]
+    names = [cell for cell in found if cell not in beside and ", " not in cell]
     first = found[names[0]]
     changes = {cell: 100 * (values / first - 1) for cell, values in found.items()}
     series = {"H-SSL": ([changes[name] for name in names], "blue", "solid")}
     if f"{names[0]}, near" in found:
-        series["distance 1"] = ([changes[f"{name}, near"] for name in names], "green", "solid")
+        series["H-SSL, distance 1"] = ([changes[f"{name}, near"] for name in names], "green", "solid")
     for name, (said, color) in beside.items():
         if name in changes:
             series[said] = ([changes[name]] * len(names), color, "dashed")
@@ -309,7 +322,7 @@ def figure(rows: list[Row], score: str, xlabel: str, data: str):
         lines.append(Curve(name, np.arange(len(names), dtype=float), y, color=color, dash=dash, spread=spread))
     note = f"{len(first)} seeds, each beside its own accuracy at {names[0]} ({100 * first.mean():.1f}% in the mean)."
     caption = Caption(f"Fig. 2 on {data}: {score}, by {xlabel}", notes=(note,))
-    return curves(lines, xlabel=xlabel, ylabel="change of test accuracy, %", names=names, caption=caption)
+    return curves(lines, xlabel=xlabel, ylabel="relative change of test accuracy, %", names=names, caption=caption)
 
 
 def main() -> None:
