@@ -102,7 +102,7 @@ def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
 
 
 def by_base_size(what: str) -> list[list[str]]:
-    """Accuracies by the base size, of all pairs and of pairs at most one step apart."""
+    """Accuracies by the base size, of all pairs and of pairs at most one place apart."""
     cells = [f"{size}, near" for size in BASE_SIZES]
     near = [[f"{score}, %, distance at most 1", *scores(what, score, cells)] for score in SCORES]
     return [*by_setting(what, BASE_SIZES), *near]
