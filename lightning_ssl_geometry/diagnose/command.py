@@ -106,8 +106,7 @@ def _seed(options: Namespace) -> None:
 
 def _choose(options: Namespace, config: str) -> None:
     output = Path(options.output)
-    for name, begins in (("choose_models.csv", "model"), ("choose_scores.csv", "knob,score")):
-        refuse_other_files(output / name, begins)
+    _refuse_other_tables(output / "choose_models.csv", output / "choose_scores.csv")
     named, folders = _compared(options, config, partial(refuse_early, labels=options.labels, by=options.by))
     given = {name: settings for name, what in named.items() if (settings := run_settings(what)) is not None}
     found = choose(
@@ -121,8 +120,8 @@ def _choose(options: Namespace, config: str) -> None:
         found.best(options.by)  # an error before anything is written
     page = compare(folders, output / "comparison.html", choosing=found.panels())
     if getattr(rank_zero_only, "rank", 0) == 0:
-        _write_rows(found.model_rows(), output / "choose_models.csv", ["model"])
         _write_rows(found.score_rows(), output / "choose_scores.csv", ["knob", "score", "good", "best"])
+        _write_rows(found.model_rows(), output / "choose_models.csv", ["model"])  # last: see _refuse_other_tables
         if found.scores:
             Console().print(found.table())
         else:
@@ -134,6 +133,17 @@ def _choose(options: Namespace, config: str) -> None:
         if by := options.by or next((score.title for score in found.scores), None):
             print(f"By {by}: {found.best(by)}.")
         print(f"The numbers: {output / 'choose_models.csv'}, {output / 'choose_scores.csv'}. The page: {page}")
+
+
+def _refuse_other_tables(models: Path, scores: Path) -> None:
+    """Raise a FileExistsError if one of the tables is not of an earlier command.
+
+    The columns of the models are other ones in each command. So theirs is known by the table of scores beside it.
+    """
+    refuse_other_files(scores, "knob,score,good,best")
+    if models.exists() and not scores.exists():
+        raise FileExistsError(f"Expected no file {models}, or one of an earlier command, but it is another one.")
+    refuse_other_files(models, "model")
 
 
 def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path, columns: Sequence[str]) -> None:

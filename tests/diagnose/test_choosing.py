@@ -468,6 +468,15 @@ def test_files_of_others_are_not_overwritten(digits, tmp_path, capsys, name):
     assert (tmp_path / name).read_text() == "mine"
 
 
+def test_a_table_of_models_of_somebody_else_is_not_overwritten(digits, tmp_path, capsys):
+    (mine := tmp_path / "choose_models.csv").write_text("model,year\nfiat,1998\n")
+    with pytest.raises(SystemExit):
+        command.run_choose([*(f"{n.replace(' ', '_')}={f}" for n, f in digits.items()), "--output", str(tmp_path)])
+    assert f"Expected no file {mine}, or one of an earlier command" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [mine.name]
+    assert mine.read_text() == "model,year\nfiat,1998\n"
+
+
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil"])
 def test_a_name_stays_in_the_folder(tmp_path, name):
     with pytest.raises(ValueError, match="Expected `name` to be the name of a folder in"):
