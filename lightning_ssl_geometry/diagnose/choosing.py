@@ -150,9 +150,9 @@ class Choice:
             best, *others = self._equally_good(score.title)
             row.append(escape(f"{best} or {len(others)} more" if others else best))
             if held := self.agreements.get(score.title):
-                row.append(f"{held.tau:.2f} [{held.tau_interval[0]:.2f}, {held.tau_interval[1]:.2f}]")
+                row.append(f"{held.tau:z.2f} [{held.tau_interval[0]:z.2f}, {held.tau_interval[1]:z.2f}]")
                 low, high = (100 * end for end in held.regret_interval)
-                row.append(f"{100 * held.regret:.1f} [{low:.1f}, {high:.1f}]")
+                row.append(f"{100 * held.regret:z.1f} [{low:z.1f}, {high:z.1f}]")
             made.add_row(*row)
         return made
 
