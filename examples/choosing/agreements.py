@@ -40,6 +40,14 @@ class Row(NamedTuple):
     regret_high: float
     by_chance: float
 
+    def tau_text(self) -> str:
+        return f"{self.tau:.2f} [{self.tau_low:.2f}, {self.tau_high:.2f}]"
+
+    def regret_text(self) -> str:
+        """In points of accuracy."""
+        regret, low, high = (100 * value for value in (self.regret, self.regret_low, self.regret_high))
+        return f"{regret:.1f} [{low:.1f}, {high:.1f}]"
+
 
 def agreements(when: str, choice: Choice, ends: Mapping[str, float]) -> Iterator[Row]:
     """Compare each score, and the combined ones, with the accuracies at the end.

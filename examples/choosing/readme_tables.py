@@ -38,19 +38,14 @@ def found_in(file: str) -> Found:
     return found
 
 
-def tau(row: Row | None) -> str:
-    return "" if row is None else f"{row.tau:.2f} [{row.tau_low:.2f}, {row.tau_high:.2f}]"
-
-
-def regret(row: Row | None) -> str:
-    """In points of accuracy."""
-    return "" if row is None else "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * value for value in row[6:9]))
-
-
 def side_by_side(found: Found, columns: Sequence[str], by: str) -> list[list[str]]:
     """Tau and regret of each score of the column `by`, the best tau of that column first."""
     scores = sorted(found[by].values(), key=lambda row: -row.tau)
-    return [[r.score, *(of(found[when].get(r.score)) for when in columns for of in (tau, regret))] for r in scores]
+    beside = {row.score: [found[when].get(row.score) for when in columns] for row in scores}
+    return [
+        [score, *(text for row in rows for text in ((row.tau_text(), row.regret_text()) if row else ("", "")))]
+        for score, rows in beside.items()
+    ]
 
 
 def by_knob(found: Found) -> Iterator[list[str]]:
@@ -62,7 +57,7 @@ def by_knob(found: Found) -> Iterator[list[str]]:
         return sum(taus) / len(taus)
 
     for score in sorted(rows, key=lambda score: -mean(rows[score])):
-        yield [score, *map(tau, rows[score])]
+        yield [score, *(row.tau_text() if row else "" for row in rows[score])]
 
 
 def of_study(file: str, data: str) -> dict[tuple[str, ...], list[list[str]]]:

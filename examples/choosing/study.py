@@ -156,6 +156,5 @@ def study(options: argparse.Namespace) -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    regret, low, high, chance = (100 * value for value in row[6:])
-    tau = f"{row.tau:.2f} [{row.tau_low:.2f}, {row.tau_high:.2f}]"
-    return [row.when, row.score, str(row.runs), tau, f"{regret:.1f} [{low:.1f}, {high:.1f}]", f"{chance:.1f}"]
+    chance = f"{100 * row.by_chance:.1f}"
+    return [row.when, row.score, str(row.runs), row.tau_text(), row.regret_text(), chance]

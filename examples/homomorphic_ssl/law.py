@@ -227,7 +227,9 @@ def figures(rows: list[Row]) -> Iterator[tuple[str, Any]]:
             of = [row for row in rows if (row.group, row.network, row.trained) == (group, network, 1)]
             distance = np.mean([np.log10(max(row.distance, _LEAST)) for row in of])
             height = float(np.mean([quantity(row) for row in of]))
-            label = network.replace(", strides", ",") + (" (exact)" if 10**distance <= _LEAST else "")
+            label = network.replace(", strides", ",") + (
+                " (exact)" if all(row.distance <= _LEAST for row in of) else ""
+            )
             if (group, network) in alike:
                 label = f"{len(alike)} with the mean over the map" if (group, network) == alike[0] else ""
             found.append(Point(label, float(distance), height, COLORS[group]))
