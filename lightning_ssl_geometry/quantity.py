@@ -233,7 +233,8 @@ class Quantity:
             number of negatives of InfoNCE. Values that cannot be compared have figures of their own.
         better: Whether "low" or "high" values are better. None: neither.
         picks: The value by which a paper chooses among models without labels: "low", "high", or the number that it
-            should be near. None: no paper does, or `better` says it.
+            should be near. None: no paper does, or `better` says it. "": it is no score of its own, because another
+            result of the diagnostic is the same number.
         percent: Whether to show the value in percent.
         chart: Axes shared with other results. None: axes of its own.
         label: Name of the result's line on a shared chart.
@@ -267,7 +268,7 @@ class Quantity:
     comparable: tuple[Knob, ...] = ()
     comparable_at: str = ""
     better: Literal["low", "high"] | None = None
-    picks: Literal["low", "high"] | float | None = None
+    picks: Literal["low", "high", ""] | float | None = None
     percent: bool = False
     chart: Chart | None = None
     label: str = ""
@@ -299,7 +300,7 @@ class Quantity:
                 _one_of(name, each, choices)
         _one_of("better", self.better, ("low", "high", None))
         if not isinstance(self.picks, float):
-            _one_of("picks", self.picks, ("low", "high", None))
+            _one_of("picks", self.picks, ("low", "high", "", None))
         if self.cap:
             cap_at(self.cap, N=2, V=2, D=2, P=2)
 

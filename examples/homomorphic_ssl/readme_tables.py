@@ -101,6 +101,13 @@ def by_setting(what: str, settings: Sequence[object]) -> list[list[str]]:
     return [[f"{score}, %", *scores(what, score, [str(setting or "none") for setting in settings])] for score in SCORES]
 
 
+def by_distance() -> list[list[str]]:
+    """Accuracies by the limit of the distance, of all pairs and of pairs of different patches."""
+    apart = [f"{limit}, apart" for limit in DISTANCES]
+    other = [[f"{score}, %, never the same patch", *scores("distance", score, apart)] for score in SCORES]
+    return [*by_setting("distance", DISTANCES), *other]
+
+
 def by_base_size(what: str) -> list[list[str]]:
     """Accuracies by the base size, of all pairs and of pairs at most one place apart."""
     cells = [f"{size}, near" for size in BASE_SIZES]
@@ -126,7 +133,7 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
         **{(f"{score} on CIFAR-10, %", *arms): list(by_arm("table1_cifar10", score)) for score in SCORES},
         ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): by_base_size("base_size"),
         ("base space, fibers of the 9 x 9 (left, CIFAR-10)", *map(str, BASE_SIZES)): by_base_size("base_size_cifar10"),
-        ("largest squared distance of a pair (right)", *limits): by_setting("distance", DISTANCES),
+        ("largest squared distance of a pair (right)", *limits): by_distance(),
         ("largest squared distance of a pair (right, CIFAR-10)", *limits): by_setting("distance_cifar10", DISTANCES),
         ("rotation", "H-SSL", "frozen"): [[f"{score}, %", *scores("escnn", score, on_escnn)] for score in SCORES],
     }

@@ -39,7 +39,8 @@ class CollapseGuard(GeometryMonitor):
     Trainer's `min_epochs`. Checkpoints are saved before. A fit that is resumed from such a checkpoint goes on: the
     guard does not act again by the same value. A collapse that is no loss of directions, such as an encoder that
     ignores what a task needs, is not seen. Rows that are all 0 have no direction: their values are NaN, and the
-    guard counts them as a collapse. Values that are not finite give a warning and no readout.
+    guard counts them as a collapse. Values that are not finite give a warning and no readout: they do not end the fit.
+    After a fit without a readout, such as one without validation, a warning says so.
 
     Args:
         action: "stop": warn, and end the fit. "warn": warn only.
@@ -111,6 +112,15 @@ class CollapseGuard(GeometryMonitor):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if self.fits:
             self.found, self._passed = dict(state_dict["found"]), dict(state_dict["passed"])
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_fit_end(trainer, pl_module)
+        if not self._passed and trainer.global_step:
+            stage = self.measurements.stages[0]
+            rank_zero_warn(
+                f"{self.title} had no readout of {stage!r} in this fit, so it says nothing about a collapse."
+                + (" Without validation, `stage='train'` watches the training." if stage == "val" else "")
+            )
 
     def judge(self, stage: Stage, trainer: L.Trainer, results: dict[str, Tensor]) -> None:
         if trainer.state.fn != "fit":

@@ -1,8 +1,8 @@
 """Which of several models is best, without labels or with a few: scores, and how far to trust each of them."""
 
-__all__ = ["Choice", "choose", "refuse_early", "run_settings"]
+__all__ = ["Choice", "choose", "refuse_early"]
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from lightning_ssl_geometry import checks
 from lightning_ssl_geometry.checks import integer, named, switch
-from lightning_ssl_geometry.diagnose.comparison import is_diagnosis, labels_of, refuse_too_few, same_samples
-from lightning_ssl_geometry.diagnose.model_source import newest_version
+from lightning_ssl_geometry.diagnose.comparison import labels_of, refuse_too_few, same_samples, settings_of
 from lightning_ssl_geometry.diagnose.scores import NOT_COMPARABLE, Score, scores
 from lightning_ssl_geometry.report.choosing import choice_panels
 from lightning_ssl_geometry.report.figures import View
@@ -29,13 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _FOLDS, _DRAWS = 5, 10
-_SECTIONS = ("seed_everything", "model", "data", "optimizer", "lr_scheduler")  # of config.yaml
-_NOT_LEARNED = {  # arguments of the Trainer that do not change what is learned
-    *("accelerator", "barebones", "callbacks", "default_root_dir", "detect_anomaly", "enable_autolog_hparams"),
-    *("enable_checkpointing", "enable_model_summary", "enable_progress_bar", "inference_mode", "log_every_n_steps"),
-    *("check_val_every_n_epoch", "limit_predict_batches", "limit_test_batches", "limit_val_batches", "logger"),
-    *("num_sanity_val_steps", "profiler", "val_check_interval"),
-}
+_MEASURED = ("tau [95%]", "regret, points [95%]")
 _FEW = 4  # settings; with fewer, a rank correlation says nothing
 
 
@@ -64,15 +57,18 @@ class Choice:
     def best(self, by: str | None = None) -> str:
         """Return the name of the model that a score picks, the first one if several have the best value.
 
+        :meth:`picks` returns all of them.
+
         Args:
             by: Title of the score. None: the first of `scores`.
 
         Raises:
             ValueError: If there is no such score, or it was left out.
         """
-        return self._equally_good(by)[0]
+        return self.picks(by)[0]
 
-    def _equally_good(self, by: str | None) -> list[str]:
+    def picks(self, by: str | None = None) -> list[str]:
+        """Return the names of all models that have the best value of a score: see :meth:`best`."""
         titles = [score.title for score in self.scores]
         if by is not None:
             _refuse_unknown(by, titles, self.left_out)
@@ -129,11 +125,25 @@ class Choice:
 
     def panels(self) -> list[Panel]:
         """Draw the agreements and the accuracies, for the argument `choosing` of :func:`compare`."""
-        incomparable = {score.title for score in self.scores if score.incomparable}
-        return choice_panels(self.agreements, self.accuracy, self.samples, incomparable=incomparable)
+        return choice_panels(
+            {score.title: score.goodness for score in self.scores},
+            self.accuracy,
+            self.samples,
+            agreements=self.agreements,
+            within=self.within,
+            incomparable={score.title for score in self.scores if score.incomparable},
+        )
+
+    def tables(self) -> "list[Table]":
+        """Make tables for the terminal.
+
+        The first has the pick of each score and, if there are labels, its tau and its regret. The second, if runs
+        differ in one setting alone, has the score with the highest tau for each setting.
+        """
+        return [self.table(), *([self._table_of_knobs()] if self.within else [])]
 
     def table(self) -> "Table":
-        """Make a table for the terminal: for each score its pick and, if there are labels, its tau and its regret."""
+        """Make the first of these tables."""
         from rich.markup import escape
         from rich.table import Table
 
@@ -143,18 +153,54 @@ class Choice:
                 f"A model that is drawn at random costs {100 * first.by_chance:.1f} points, and a random order tau 0."
             )
         made = Table(title="Scores without labels", caption=escape("\n".join(remarks)) or None, caption_justify="left")
-        for heading in ("score", "good", "picks", *(("tau [95%]", "regret, points [95%]") if self.agreements else ())):
-            made.add_column(heading)
+        for heading in ("score", "good", "picks"):
+            made.add_column(heading, overflow="fold")
+        for heading in _MEASURED if self.agreements else ():
+            made.add_column(heading, no_wrap=True)
         for score in self.scores:
-            row = [escape(score.title), f"near {score.picks:g}" if isinstance(score.picks, float) else score.picks]
-            best, *others = self._equally_good(score.title)
-            row.append(escape(f"{best} or {len(others)} more" if others else best))
-            if held := self.agreements.get(score.title):
-                row.append(f"{held.tau:z.2f} [{held.tau_interval[0]:z.2f}, {held.tau_interval[1]:z.2f}]")
-                low, high = (100 * end for end in held.regret_interval)
-                row.append(f"{100 * held.regret:z.1f} [{low:z.1f}, {high:z.1f}]")
-            made.add_row(*row)
+            row = [score.title, f"near {score.picks:g}" if isinstance(score.picks, float) else score.picks]
+            best, *others = self.picks(score.title)
+            row.append(f"{best} or {len(others)} more" if others else best)
+            made.add_row(*map(escape, row), *_measured(self.agreements.get(score.title)))
         return made
+
+    def _table_of_knobs(self) -> "Table":
+        from rich.markup import escape
+        from rich.table import Table
+
+        made = Table(
+            title="Among runs that differ in one setting alone", caption_justify="left",
+            caption="Of several scores, the one with the highest tau. The page has all of them.",
+        )  # fmt: skip
+        for heading in ("setting", "pairs", "score"):
+            made.add_column(heading, overflow="fold")
+        for heading in _MEASURED:
+            made.add_column(heading, no_wrap=True)
+        for knob, found in self.within.items():
+            title, held = max(found.items(), key=lambda item: np.nan_to_num(item[1].tau, nan=-2.0))
+            made.add_row(escape(knob), str(held.pairs), escape(title), *_measured(held))
+        return made
+
+    def advice(self, by: str | None = None) -> list[str]:
+        """Return sentences on which model to take by the linear classifier and by a score, and how far to trust them.
+
+        Args:
+            by: Title of a score. None: the first of `scores`.
+        """
+        said = []
+        if self.accuracy is not None:
+            said.append(f"By the linear classifier: {max(self.accuracy, key=self.accuracy.__getitem__)}.")
+        title = by or next((score.title for score in self.scores), None)
+        if title is None:
+            return said
+        said.append(f"By {title}: {_or(self.picks(title))}.")
+        if self.agreements and not any(held.orders for held in self.agreements.values()):
+            said.append("But no score has been shown to order these models: no interval of tau lies above 0.")
+        elif title in self.agreements and not self.agreements[title].orders:
+            said.append("But this score has not been shown to order these models: its tau may be 0 or less.")
+        elif not self.agreements:
+            said.append("Nothing says how far to trust this.")
+        return said
 
 
 def choose(
@@ -185,8 +231,9 @@ def choose(
         diagnoses: Name of a model -> folder of its diagnosis, of the same samples.
         labels: Number of labels per class that the classifiers are fitted on, in 10 random draws; the other samples are
             for scoring. None: all labels, in 5 folds.
-        settings: Name of a model -> its settings, such as {"temperature": 0.1, "seed": 0}. Agreement is then also
-            measured among models that differ in one setting alone. "seed" and "seed_everything" may differ, too.
+        settings: Name of a model -> its settings, such as {"temperature": 0.1, "seed": 0}. Agreement is also measured
+            among models that differ in one setting alone. "seed" and "seed_everything" may differ, too. None: those
+            of the training runs, which `ssl-geometry diagnose` and `ssl-geometry choose` save with a diagnosis.
         layer: Name of the layer whose outputs the classifiers see.
         incomparable: Whether to take scores that cannot be compared between these models, too. A remark names them.
             Their agreement with the accuracy says what it costs to compare them all the same.
@@ -213,8 +260,11 @@ def choose(
     names = [name for name, held in outputs.items() if bool(held.isfinite().all())]
     remarks = [f"Left out: {name}: its outputs of {layer} are not finite." for name in outputs if name not in names]
     if len(names) < 2:
-        got = f"{len(names)} of {len(outputs)}"
-        raise ValueError(f"Expected at least 2 models with finite outputs of `layer` {layer!r}, but got {got}.")
+        broken = ", ".join(name for name in outputs if name not in names)
+        raise ValueError(
+            f"Expected at least 2 models with finite outputs of `layer` {layer!r}, but got {len(names)} of "
+            f"{len(outputs)}: those of {broken} are not finite."
+        )
     found, left_out, said = _scores(names, diagnoses, incomparable=incomparable)
     remarks += said
     label = next((each for name in names if (each := labels_of(Path(diagnoses[name]))) is not None), None)
@@ -226,8 +276,11 @@ def choose(
         )
     splits = _splits(label, labels, seed)
     correct = np.stack([_correct(outputs[name].flatten(1).numpy(), label, splits) for name in names])
-    known = _without_seeds(names, settings or {})
+    if settings is None:
+        settings = {name: held for name in names if (held := settings_of(Path(diagnoses[name]))) is not None}
+    known = _without_seeds(names, settings)
     agreements, within, said = _agreements(found, known, correct, resamples=resamples, seed=seed)
+    said += _unknown([name for name in names if name not in settings], names) if agreements else []
     if agreements:
         found.sort(key=lambda each: -np.nan_to_num(agreements[each.title].tau, nan=-2.0))
     return Choice(
@@ -247,6 +300,7 @@ def _scores(
     """Return the scores of models, those that were left out with the reason, and remarks on them."""
     view, remarks = View(tuple(read_groups({name: [diagnoses[name]] for name in names}))), []
     found, left_out = scores(view, incomparable=incomparable)
+    remarks += [f"{group.name}: {note}" for group in view.groups for run in group.runs for note in run.notes]
     if taken := [score.title for score in found if score.incomparable]:
         remarks.append(f"Taken, although they cannot be compared between these models: {', '.join(taken)}.")
     if any(run.info.get("method") is None for run in view.runs):
@@ -286,6 +340,33 @@ def _agreements(
     return {}, within, [f"{count} {what} are too few for a rank correlation: at least {_FEW} are needed."]
 
 
+def _unknown(models: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return a sentence on models whose settings are not known, if there are any among `names`."""
+    if not models:
+        return []
+    whose = "these models" if len(models) == len(names) else _listed(models)
+    return [f"The settings of {whose} are not known: models that differ in the seed alone count as different ones."]
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _or(names: Sequence[str], most: int = 3) -> str:
+    return " or ".join([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
+
+
+def _measured(held: Agreement | None) -> list[str]:
+    """Return the cells under `_MEASURED`."""
+    if held is None:
+        return []
+    tau, regret = held.tau_interval, [100 * end for end in held.regret_interval]
+    return [
+        f"{held.tau:z.2f} [{tau[0]:z.2f}, {tau[1]:z.2f}]",
+        f"{100 * held.regret:z.1f} [{regret[0]:z.1f}, {regret[1]:z.1f}]",
+    ]
+
+
 def refuse_early(folder: Path, *, labels: int | None, by: str | None) -> None:
     """Raise the ValueError that :func:`choose` and :meth:`Choice.best` would raise, if one diagnosis already shows it.
 
@@ -319,47 +400,6 @@ def _refuse_unknown(by: str, titles: Sequence[str], left_out: Mapping[str, str])
 
 def _hint(reason: str) -> str:
     return " `incomparable` takes scores that cannot be compared, too." if NOT_COMPARABLE in reason else ""
-
-
-def run_settings(what: str) -> dict[str, Any] | None:
-    """Return the settings of a training run of this package as {"model.temperature": 0.1}, or None if it is none.
-
-    `what` is the run's folder or a checkpoint in it. The name of a checkpoint counts as a setting, "checkpoint".
-    Settings that do not change what is learned, such as callbacks, the logger and paths of caches, are left out.
-    """
-    import yaml
-
-    place = Path(what)
-    checkpoint = {"checkpoint": place.stem} if place.is_file() and place.suffix == ".ckpt" else {}
-    if not place.is_dir() and not checkpoint:
-        return None
-    folders = [newest_version(place)] if not checkpoint else [place.parent]
-    if checkpoint and place.parent.name == "checkpoints":
-        folders.append(place.parent.parent)
-    found = [path for path in (folder / "config.yaml" for folder in folders) if path.is_file()]
-    if is_diagnosis(folders[0]) or not found:
-        return None
-    try:
-        held = yaml.safe_load(found[0].read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):  # not of this package
-        return None
-    if not isinstance(held, dict):
-        return None
-    kept = {key: held[key] for key in _SECTIONS if key in held}
-    if isinstance(trainer := held.get("trainer"), dict):
-        kept["trainer"] = {key: value for key, value in trainer.items() if key not in _NOT_LEARNED}
-    return checkpoint | {key: value for key, value in _flat(kept) if not key.endswith(".cache")}
-
-
-def _flat(held: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in held.items():
-        name = f"{before}{key}" if key != "init_args" else before.removesuffix(".")
-        if isinstance(value, dict):
-            yield from _flat(value, f"{name}." if name else "")
-        elif key == "class_path":
-            yield before.removesuffix("."), value
-        else:
-            yield name, value
 
 
 def _splits(

@@ -25,17 +25,18 @@ from lightning_ssl_geometry.cli_errors.keys import of_parser
 from lightning_ssl_geometry.cli_messages import debugging, end, ending_in_one_line
 from lightning_ssl_geometry.data import ImageDataModule
 from lightning_ssl_geometry.diagnose.checked import checked
-from lightning_ssl_geometry.diagnose.choosing import choose, refuse_early, run_settings
+from lightning_ssl_geometry.diagnose.choosing import choose, refuse_early
 from lightning_ssl_geometry.diagnose.comparison import (
     compare,
     data_of,
-    is_diagnosis,
+    diagnosis_in,
     refuse_different_data,
     refuse_too_few,
 )
 from lightning_ssl_geometry.diagnose.diagnosis import diagnose, folder_of_images
 from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.diagnose.model_source import WAYS, ModelSource, named_source, source_name
+from lightning_ssl_geometry.diagnose.run_settings import run_settings
 from lightning_ssl_geometry.diagnose.trust import ask
 from lightning_ssl_geometry.diagnose_options import BATCH_SIZE, CHOOSING, IMAGES, NETWORK, REST, Option
 from lightning_ssl_geometry.files import refuse_other_files, replacing
@@ -107,15 +108,8 @@ def _seed(options: Namespace) -> None:
 def _choose(options: Namespace, config: str) -> None:
     output = Path(options.output)
     _refuse_other_tables(output / "choose_models.csv", output / "choose_scores.csv")
-    named, folders = _compared(options, config, partial(refuse_early, labels=options.labels, by=options.by))
-    given = {name: settings for name, what in named.items() if (settings := run_settings(what)) is not None}
-    found = choose(
-        folders,
-        labels=options.labels,
-        settings=given,
-        incomparable=options.incomparable,
-        seed=options.seed_everything,
-    )
+    folders = _compared(options, config, partial(refuse_early, labels=options.labels, by=options.by))
+    found = choose(folders, labels=options.labels, incomparable=options.incomparable, seed=options.seed_everything)
     if options.by is not None:
         found.best(options.by)  # an error before anything is written
     page = compare(folders, output / "comparison.html", choosing=found.panels())
@@ -123,15 +117,14 @@ def _choose(options: Namespace, config: str) -> None:
         _write_rows(found.score_rows(), output / "choose_scores.csv", ["knob", "score", "good", "best"])
         _write_rows(found.model_rows(), output / "choose_models.csv", ["model"])  # last: see _refuse_other_tables
         if found.scores:
-            Console().print(found.table())
+            console = Console()
+            for table in found.tables():
+                console.print(table)
         else:
             print(*found.remarks, "No score can be compared between all models.", sep="\n")
         for title, why in found.left_out.items():
             print(f"Left out: {title}: {why}.")
-        if (accuracy := found.accuracy) is not None:
-            print(f"By the linear classifier: {max(accuracy, key=accuracy.__getitem__)}.")
-        if by := options.by or next((score.title for score in found.scores), None):
-            print(f"By {by}: {found.best(by)}.")
+        print(*found.advice(options.by), sep="\n")
         print(f"The numbers: {output / 'choose_models.csv'}, {output / 'choose_scores.csv'}. The page: {page}")
 
 
@@ -163,7 +156,7 @@ def _as_options(said: str) -> str:
     'Try `--pretrained false`, or `--checkpoint FILE`.'
     """
     spelt = re.sub(r"`(\w+)=(\w+)`", r"`--\1 \2`", said)
-    names = "by|labels|output|name|seed_everything|batch_size|image_size"
+    names = "by|incomparable|labels|output|name|seed_everything|batch_size|image_size"
     spelt = re.sub(rf"`({names})`( None)?", lambda found: ("no " if found[2] else "") + f"--{found[1]}", spelt)
     return re.sub(r"(?<=\w )(True|False)`", lambda found: found[0].lower(), spelt)
 
@@ -247,6 +240,7 @@ def _data_for(loaded: Loaded, options: Namespace) -> LightningDataModule:
 
 def _diagnose(source: ModelSource, loaded: Loaded, name: str, *, options: Namespace, config: str) -> Path:
     data = _data_for(loaded, options)
+    settings = None if source.run is None else run_settings(source.run)
     normalization = loaded.normalization
     if normalization is None and isinstance(loaded.data, ImageDataModule):
         normalization = tuple(loaded.data.mean.tolist()), tuple(loaded.data.std.tolist())
@@ -259,7 +253,7 @@ def _diagnose(source: ModelSource, loaded: Loaded, name: str, *, options: Namesp
         name=name,
         normalization=normalization,
         linear_evaluation=options.linear_evaluation,
-        about=loaded.about,
+        about=loaded.about | {"settings": settings},
         config=config,
         accelerator=options.accelerator,
         devices=options.devices,
@@ -311,10 +305,8 @@ def _source(what: str, pretrained: bool) -> ModelSource:
     return ModelSource(**named, pretrained=pretrained or "run" in named)  # a run beside timm's random weights
 
 
-def _compared(
-    options: Namespace, config: str, check: Callable[[Path], None] | None = None
-) -> tuple[dict[str, str], dict[str, Path]]:
-    """Diagnose the models of --compare. Return what each name stands for, and the folders of the diagnoses.
+def _compared(options: Namespace, config: str, check: Callable[[Path], None] | None = None) -> dict[str, Path]:
+    """Diagnose the models of --compare. Return the folders of the diagnoses by their names.
 
     `check` is called with the first diagnosis, to raise an error before the others are made.
     """
@@ -324,7 +316,7 @@ def _compared(
         raise ValueError(f"Expected different names of models, but got {', '.join(options.compare)}.")
     refuse_too_few(named)
     beside = [option.name for option in IMAGES if options[option.name]]
-    if beside and all(is_diagnosis(Path(what)) for what in named.values()):
+    if beside and all(diagnosis_in(Path(what)) for what in named.values()):
         raise ValueError(f"Expected no --{beside[0]}: all models are folders of earlier diagnoses, which keep theirs.")
     waiting: dict[str, _Waiting] = {}
     seen = {name: _checked(name, what, options, waiting=waiting) for name, what in named.items()}
@@ -336,11 +328,11 @@ def _compared(
         folders[name] = _diagnosed(name, what, options, config=config, found=found)
         if check is not None and place == 1:
             check(folders[name])
-    return named, folders
+    return folders
 
 
 def _compare(options: Namespace, config: str) -> None:
-    _, folders = _compared(options, config)
+    folders = _compared(options, config)
     page = compare(folders, Path(options.output) / "comparison.html")
     if getattr(rank_zero_only, "rank", 0) == 0:
         console, groups = Console(), {name: [folder] for name, folder in folders.items()}
@@ -356,8 +348,8 @@ def _checked(name: str, what: str, options: Namespace, *, waiting: dict[str, _Wa
 
     The model joins those that wait, so that it is not loaded again, unless their weights have `_MOST_WAITING` bytes.
     """
-    if is_diagnosis(Path(what)):
-        return data_of(Path(what))
+    if earlier := diagnosis_in(Path(what)):
+        return data_of(earlier)
     try:
         source, loaded = waiting[what] if what in waiting else _found(what, options, asks=True)
         said = checked(loaded.module, _data_for(loaded, options))
@@ -382,8 +374,8 @@ def _size(loaded: Loaded) -> int:
 
 
 def _diagnosed(name: str, what: str, options: Namespace, *, config: str, found: _Waiting | None) -> Path:
-    if is_diagnosis(Path(what)):
-        return Path(what)
+    if earlier := diagnosis_in(Path(what)):
+        return earlier
     source, loaded = found or _found(what, options)
     L.seed_everything(options.seed_everything, verbose=False)  # nor do random views
     return _diagnose(source, loaded, name, options=options, config=config)

@@ -4,12 +4,13 @@ __all__ = [
     "compare",
     "data_in_words",
     "data_of",
-    "is_diagnosis",
+    "diagnosis_in",
     "labels_of",
     "layer_similarity",
     "refuse_different_data",
     "refuse_too_few",
     "same_samples",
+    "settings_of",
     "similarity",
 ]
 
@@ -26,6 +27,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lightning_ssl_geometry.diagnose.model_source import newest_version
 from lightning_ssl_geometry.functional.cka import cka_between, cka_by_chance, cka_or_nan
 from lightning_ssl_geometry.report import LayerSimilarity, write_comparison
 from lightning_ssl_geometry.report.files import attempt
@@ -33,7 +35,7 @@ from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.records import read_info
 
 _LEAST = 4  # samples of the unbiased CKA
-_FILE, _NO_LAYERS = "representations.npz", ("index", "label")
+_FILE, _RECORD, _NO_LAYERS = "representations.npz", "run.json", ("index", "label")
 _SEEDED = "If the samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
 
 
@@ -144,9 +146,27 @@ def _layers(name: str, folder: Path) -> list[str]:
         return [key for key in held.files if key not in _NO_LAYERS]
 
 
-def is_diagnosis(folder: Path) -> bool:
-    """Whether a folder holds the diagnosis of a model, and not a training run."""
-    return (folder / _FILE).is_file() and _record(folder).get("kind") == "diagnosis"
+def diagnosis_in(folder: Path) -> Path | None:
+    """Return `folder`, or the newest `version_*` in it, if it holds the diagnosis of a model, or else None.
+
+    Raises a ValueError if it has a diagnosis's outputs and no checkpoints, but its record is missing or broken.
+    """
+    held = newest_version(folder, _FILE)
+    if not (held / _FILE).is_file():
+        return None
+    kind = _record(held).get("kind")
+    if kind is None and not (held / "checkpoints").is_dir():
+        raise ValueError(
+            f"Expected {held / _RECORD} to be the record of a diagnosis, but it is missing or broken. Diagnose this "
+            "model again."
+        )
+    return held if kind == "diagnosis" else None
+
+
+def settings_of(folder: Path) -> dict[str, Any] | None:
+    """Return the settings of the training run that was diagnosed, or None if they are not known."""
+    held = _record(folder).get("settings")
+    return held if isinstance(held, dict) else None
 
 
 def data_in_words(held: Mapping[str, Any]) -> str:
@@ -181,7 +201,7 @@ def _seen(folder: Path) -> str:
 
 
 def _record(folder: Path) -> dict[str, Any]:
-    record = folder / "run.json"
+    record = folder / _RECORD
     held, _ = attempt(str(record), lambda: read_info(record)[0])
     return dict(held or {})
 

@@ -258,11 +258,11 @@ def _locate(path: Path) -> tuple[Path, Path]:
     return folder, newest
 
 
-def newest_version(folder: Path) -> Path:
-    """Return the newest folder version_* with a config.yaml, or `folder` if it has this file or there is none."""
-    if (folder / "config.yaml").is_file():
+def newest_version(folder: Path, file: str = "config.yaml") -> Path:
+    """Return the newest folder version_* that has a file, or `folder` if it has this file or there is none."""
+    if (folder / file).is_file():
         return folder
-    versions = [each for each in folder.glob("version_*") if (each / "config.yaml").is_file()]
+    versions = [each for each in folder.glob("version_*") if (each / file).is_file()]
     versions = [each for each in versions if each.name.removeprefix("version_").isdecimal()]
     return max(versions, key=lambda each: int(each.name.removeprefix("version_")), default=folder)
 

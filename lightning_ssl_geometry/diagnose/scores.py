@@ -61,7 +61,7 @@ def scores(view: View, *, incomparable: bool = False) -> tuple[list[Score], dict
             continue
         picks = known.quantity.better if known.quantity.picks is None else known.quantity.picks
         stage = shared_stage([member], view)
-        if picks is None or stage is None:
+        if picks in (None, "") or stage is None:
             continue
         values = {group.name: _last(view, member, stage, group=place) for place, group in enumerate(view.groups)}
         differ = " and ".join(sorted(differing_settings(view, member, stage)))

@@ -102,6 +102,7 @@ class UpperBound(SampledEmbeddings):
             high="Near log(2(N - 1)) and above: samples are not told apart.",
             where="Eq. 13",
             label="exact form",
+            picks="",  # InfoNCE
         ),
         "invariance": _cosine(
             title="Invariance term",

@@ -66,6 +66,7 @@ def cross_matrix(
     xlabel: str,
     meaning: str,
     limits: tuple[float, float] = (0.0, 1.0),
+    form: str = ".2f",
 ) -> "Figure":
     """Draw a matrix between two lists of names as coloured cells. The first row and column meet at the lower left.
 
@@ -77,7 +78,8 @@ def cross_matrix(
         ylabel: What the rows are.
         xlabel: What the columns are.
         meaning: Name of the values, beside the colour scale.
-        limits: Values at both ends of the colour scale.
+        limits: Values at both ends of the colour scale. The second is the darker one.
+        form: Format of the values in large cells.
     """
     shape = (len(rows), len(columns))
     if not all(shape) or values.shape != shape:
@@ -95,7 +97,7 @@ def cross_matrix(
     every = max(1, int(np.ceil(_LINE / cell)))
     _name(axes, rows, columns, every=every)
     if cell >= _ROOM:
-        _write_values(axes, values)
+        _write_values(axes, values, form)
     _tips(axes, rows, values, cell=cell, columns=columns)
     write(axes, shortened(ylabel, WIDTH), (0, 1), offset=(-axes.bbox.x0, 16), color=COLORS["muted"], ha="left")
     write(axes, shortened(xlabel, WIDTH), (0, 0), offset=(0, -below - 16), color=COLORS["muted"], ha="left")
@@ -120,7 +122,7 @@ def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:
     from matplotlib.patches import Rectangle
 
     width = limits[1] - limits[0]
-    share = ((values - limits[0]) / width).clip(0, 1) if width > 0 else np.ones_like(values)
+    share = ((values - limits[0]) / width).clip(0, 1) if width else np.ones_like(values)
     for row, column in np.argwhere(np.isfinite(values)):
         alpha = round(float(0.04 + 0.51 * share[row, column]), 2)  # light enough for text on the cell
         axes.add_patch(Rectangle((column, row), 1, 1, facecolor=COLORS["violet"], alpha=alpha, linewidth=0))
@@ -144,10 +146,10 @@ def _number(axes: "Axes", count: int, every: int) -> None:
         )
 
 
-def _write_values(axes: "Axes", values: Floats) -> None:
+def _write_values(axes: "Axes", values: Floats, form: str = ".2f") -> None:
     for row, column in np.ndindex(*values.shape):
         value = values[row, column]
-        text = f"{value:.2f}" if np.isfinite(value) else "\N{EN DASH}"
+        text = f"{value:{form}}" if np.isfinite(value) else "\N{EN DASH}"
         write(
             axes,
             text,

@@ -57,6 +57,11 @@ class Agreement(NamedTuple):
     by_chance: float
     pairs: int
 
+    @property
+    def orders(self) -> bool:
+        """Whether the score orders the models better than chance: the whole interval of tau is above 0."""
+        return self.tau_interval[0] > 0
+
 
 def kendall_tau(score: Floats, accuracy: Floats, weight: Floats | None = None, pairs: Flags | None = None) -> float:
     """Compute Kendall's tau-a of scores and accuracies of M models.

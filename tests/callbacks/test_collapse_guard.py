@@ -76,6 +76,14 @@ def test_its_values_are_logged_beside_a_monitors(tmp_path):
     assert trainer.callback_metrics["val/collapse/variance_rank_h_participation_ratio"] > 2
 
 
+def test_a_guard_without_a_readout_says_so(tmp_path):
+    with pytest.warns(UserWarning, match="had no readout of 'val' in this fit, .* `stage='train'` watches"):
+        fitted(tmp_path / "a", "point", CollapseGuard(), epochs=1, limit_val_batches=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*had no readout")
+        fitted(tmp_path / "b", "spread", CollapseGuard(stage="train"), epochs=1, limit_val_batches=0)
+
+
 class Ends(L.Callback):
     def on_validation_end(self, trainer, pl_module):
         if trainer.current_epoch == 1 and not trainer.sanity_checking:

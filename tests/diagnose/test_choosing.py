@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,9 +17,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, LayerGeometry
 from lightning_ssl_geometry.diagnose import choose, choosing, command, diagnose
-from lightning_ssl_geometry.diagnose.choosing import run_settings
 from lightning_ssl_geometry.diagnose.comparison import similarity
+from lightning_ssl_geometry.diagnose.run_settings import run_settings
 from lightning_ssl_geometry.diagnostics import Diagnostic
+from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
 from lightning_ssl_geometry.quantity import Quantity
 from lightning_ssl_geometry.report.choosing import choice_panels
@@ -187,12 +189,16 @@ def test_if_no_score_can_be_compared_the_reasons_are_said(tmp_path, capsys, monk
 
 def test_a_star_marks_scores_that_cannot_be_compared():
     agreement = Agreement(0.5, (0.1, 0.8), regret=0.02, regret_interval=(0.0, 0.1), by_chance=0.05, pairs=6)
-    tau, regret, _ = choice_panels({"Rank": agreement, "Loss": agreement}, {"a": 0.5}, 100, incomparable={"Rank"})
-    for panel in (tau, regret):
+    both, goodness = {"Rank": agreement, "Loss": agreement}, {"Rank": {"a": 1.0}, "Loss": {"a": 0.0}}
+    tau, regret, places, _, within = choice_panels(
+        goodness, {"a": 0.5}, 100, agreements=both, within={"model.width": both}, incomparable={"Rank"}
+    )
+    assert "Rank*: a; Loss: a" in places.label
+    for panel in (tau, regret, within):
         assert "Rank* " in panel.label
         assert "Loss " in panel.label
         assert panel.remark.endswith("*: a score that cannot be compared between these models.")
-    assert "*" not in choice_panels({"Rank": agreement}, {"a": 0.5}, 100)[0].remark
+    assert not any("*" in panel.remark for panel in choice_panels(goodness, {"a": 0.5}, 100, agreements=both))
 
 
 def test_seeds_of_one_setting_count_once(digits):
@@ -485,3 +491,95 @@ def test_a_name_stays_in_the_folder(tmp_path, name):
     with pytest.raises(ValueError, match=r"Expected `output` to be a folder, but .*file is a file"):
         diagnose(network(2), images(8), tmp_path / "file" / "below")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def with_settings(digits, folder):
+    """The diagnoses of `digits`, as if they were those of training runs that differ in one setting."""
+    found = {}
+    for name, place in digits.items():
+        found[name] = folder / name.replace(" ", "_") / "version_0"
+        shutil.copytree(place, found[name])
+        record = json.loads((found[name] / "run.json").read_text())
+        record["settings"] = {"model.rank": int(name.split()[1]), "seed_everything": 0}
+        (found[name] / "run.json").write_text(json.dumps(record))
+    return found
+
+
+def test_the_settings_that_a_diagnosis_holds_are_taken(digits, tmp_path):
+    given = {f"rank {rank}": {"model.rank": rank} for rank in RANKS}
+    found = choose(with_settings(digits, tmp_path), resamples=20)
+    assert found.within == choose(digits, settings=given, resamples=20).within
+    assert set(found.within) == {"model.rank"}
+    assert not any("are not known" in remark for remark in found.remarks if "settings" in remark)
+    said = "The settings of these models are not known: models that differ in the seed alone count as different ones."
+    assert said in choose(digits, resamples=20).remarks
+    mixed = with_settings(digits, tmp_path / "again") | {"rank 1": digits["rank 1"]}
+    assert any("The settings of rank 1 are not known" in remark for remark in choose(mixed, resamples=20).remarks)
+    assert not choose(with_settings(digits, tmp_path / "third"), settings={}, resamples=20).within
+
+
+def test_a_setting_has_a_table_and_a_figure_of_its_own(digits, tmp_path):
+    found = choose(with_settings(digits, tmp_path), resamples=20)
+    console = Console(width=80, file=io.StringIO())
+    for table in found.tables():
+        console.print(table)
+    said = console.file.getvalue()
+    assert "Among runs that differ in one setting alone" in said
+    assert "model.rank" in said.replace("\n", "")
+    held = max(found.within["model.rank"].values(), key=lambda each: each.tau)
+    assert f"{held.tau:.2f} [{held.tau_interval[0]:.2f}, {held.tau_interval[1]:.2f}]" in said  # in one line
+    names = [panel.name for panel in found.panels()]
+    assert names == ["choosing_tau", "choosing_regret", "choosing_places", "choosing_accuracy", "choosing_tau_1"]
+    places = found.panels()[2]
+    first = found.scores[0].title
+    assert f"{first}: {' or '.join(found.picks(first))}" in places.label
+    assert [places.numbers.header[-1], min(row[-1] for row in places.numbers.rows)] == ["place", 1]
+
+
+def test_a_folder_of_one_diagnosis_is_that_diagnosis(digits, tmp_path, capsys):
+    held = with_settings(digits, tmp_path / "held")
+    command.run_choose([*(f"{name.replace(' ', '_')}={folder.parent}" for name, folder in held.items()),
+                        "--output", str(tmp_path / "out")])  # fmt: skip
+    assert "By the linear classifier: rank_16." in capsys.readouterr().out
+    record = held["rank 4"] / "run.json"
+    for content in ("{", None):
+        if content is None:
+            record.unlink()
+        else:
+            record.write_text(content)
+        with pytest.raises(SystemExit):
+            command.run_choose([*map(str, held.values()), "--output", str(tmp_path / "out")])
+        assert f"Expected {record} to be the record of a diagnosis, but it is missing or" in capsys.readouterr().err
+
+
+def test_damaged_numbers_are_named(digits, tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(digits["rank 4"], folder)
+    (folder / "metrics.csv").write_bytes(b"\x00\xff")
+    found = choose({"damaged": folder, "rank 1": digits["rank 1"]})
+    assert any(remark.startswith("damaged: metrics.csv") for remark in found.remarks)
+
+
+def test_a_pick_comes_with_how_far_to_trust_it(digits):
+    found = choose(digits, resamples=50)
+    assert found.advice()[0] == "By the linear classifier: rank 16."
+    no_agreement = Agreement(0.0, (-1.0, 1.0), regret=0.0, regret_interval=(0.0, 1.0), by_chance=0.1, pairs=10)
+    none = replace(found, agreements=dict.fromkeys(found.agreements, no_agreement))
+    assert none.advice()[-1] == "But no score has been shown to order these models: no interval of tau lies above 0."
+    first, *_, last = [score.title for score in found.scores]
+    order = Agreement(1.0, (0.5, 1.0), regret=0.0, regret_interval=(0.0, 0.0), by_chance=0.1, pairs=10)
+    one = replace(found, agreements=dict.fromkeys(found.agreements, order) | {last: no_agreement})
+    assert len(one.advice(first)) == 2
+    assert one.advice(last)[-1].startswith("But this score has not been shown")
+    two = choose({name: digits[name] for name in ("rank 1", "rank 4")})
+    assert two.advice()[-1] == "Nothing says how far to trust this."
+
+
+def test_the_same_number_is_one_score(tmp_path):
+    models = {str(rank): SimCLRModule(network(rank), nn.Linear(16, 8)) for rank in (1, 4)}
+    folders = diagnosed(tmp_path, models, images(100))
+    assert "Exact form with entropy" in (folders["1"] / "geometry" / "quantities.json").read_text()
+    found = choose(folders, resamples=5, incomparable=True)
+    titles = {score.title for score in found.scores} | set(found.left_out)
+    assert "InfoNCE" in titles
+    assert "Exact form with entropy" not in titles
