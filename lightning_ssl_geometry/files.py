@@ -49,7 +49,17 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def refuse_other_files(path: Path, begins: str) -> None:
-    """Raise a FileExistsError if there is a file that this package did not write: one whose head lacks `begins`."""
+    """Raise a FileExistsError if there is a file that this package did not write: one whose head lacks `begins`.
+
+    Raises:
+        FileExistsError: Also if `path` is a folder.
+        NotADirectoryError: If one of its folders is a file.
+    """
+    for folder in path.parents:
+        if folder.is_file():
+            raise NotADirectoryError(f"Expected a folder {folder}, but it is a file.")
+    if path.is_dir():
+        raise FileExistsError(f"Expected no folder {path}: a file of this name is to be written.")
     try:
         with path.open("rb") as file:
             head = file.read(2_000)

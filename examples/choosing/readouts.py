@@ -12,7 +12,7 @@ READOUTS = "readouts.csv"
 class Readout(NamedTuple):
     """What the guards read after an epoch. `warned_3` is 1 if the guard of patience 3 has warned by then.
 
-    The accuracies are of the last epoch.
+    Epochs count from 0 here, and from 1 in the README's table. The accuracies are of the last epoch.
     """
 
     arm: str

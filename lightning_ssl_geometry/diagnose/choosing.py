@@ -189,7 +189,9 @@ class Choice:
         """
         said = []
         if self.accuracy is not None:
-            said.append(f"By the linear classifier: {max(self.accuracy, key=self.accuracy.__getitem__)}.")
+            most = max(self.accuracy.values())
+            best = [name for name, accuracy in self.accuracy.items() if accuracy == most]
+            said.append(f"By the linear classifier: {_or(best)}.")
         title = by or next((score.title for score in self.scores), None)
         if title is None:
             return said
@@ -244,7 +246,7 @@ def choose(
         FileNotFoundError: If a folder is no diagnosis.
         ValueError: If there are fewer than two diagnoses, their data or samples differ, an argument is out of range,
             `labels` is given and the samples have none, a class has too few samples, `settings` names an unknown model,
-            or fewer than two models have finite outputs.
+            fewer than two models have finite outputs, or the numbers of a diagnosis are broken.
     """
     refuse_too_few(diagnoses)
     integer(1, resamples=resamples)
@@ -298,14 +300,24 @@ def _scores(
     names: Sequence[str], diagnoses: Mapping[str, str | Path], *, incomparable: bool
 ) -> tuple[list[Score], dict[str, str], list[str]]:
     """Return the scores of models, those that were left out with the reason, and remarks on them."""
-    view, remarks = View(tuple(read_groups({name: [diagnoses[name]] for name in names}))), []
+    view, remarks = View(tuple(read_groups({name: [diagnoses[name]] for name in names}))), list[str]()
+    _refuse_damaged(view)
     found, left_out = scores(view, incomparable=incomparable)
-    remarks += [f"{group.name}: {note}" for group in view.groups for run in group.runs for note in run.notes]
     if taken := [score.title for score in found if score.incomparable]:
         remarks.append(f"Taken, although they cannot be compared between these models: {', '.join(taken)}.")
     if any(run.info.get("method") is None for run in view.runs):
         remarks.append("How some models were trained is not known. Some scores only compare models of one method.")
     return found, left_out, remarks
+
+
+def _refuse_damaged(view: View) -> None:
+    for group, run in view.grouped:
+        if not run.scalars or not run.declared:
+            lacking = "geometry/quantities.json" if run.scalars else "metrics.csv"
+            raise ValueError(
+                f"Expected the numbers of {group.name!r} in {run.folder}, but {lacking} is missing or broken. Diagnose "
+                "this model again."
+            )
 
 
 def _agreements(

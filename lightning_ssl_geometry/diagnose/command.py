@@ -112,7 +112,8 @@ def _choose(options: Namespace, config: str) -> None:
     found = choose(folders, labels=options.labels, incomparable=options.incomparable, seed=options.seed_everything)
     if options.by is not None:
         found.best(options.by)  # an error before anything is written
-    page = compare(folders, output / "comparison.html", choosing=found.panels())
+    advice = found.advice(options.by)
+    page = compare(folders, output / "comparison.html", choosing=found.panels(), advice=advice)
     if getattr(rank_zero_only, "rank", 0) == 0:
         _write_rows(found.score_rows(), output / "choose_scores.csv", ["knob", "score", "good", "best"])
         _write_rows(found.model_rows(), output / "choose_models.csv", ["model"])  # last: see _refuse_other_tables
@@ -124,7 +125,7 @@ def _choose(options: Namespace, config: str) -> None:
             print(*found.remarks, "No score can be compared between all models.", sep="\n")
         for title, why in found.left_out.items():
             print(f"Left out: {title}: {why}.")
-        print(*found.advice(options.by), sep="\n")
+        print(*advice, sep="\n")
         print(f"The numbers: {output / 'choose_models.csv'}, {output / 'choose_scores.csv'}. The page: {page}")
 
 

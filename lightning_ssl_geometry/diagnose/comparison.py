@@ -40,7 +40,12 @@ _SEEDED = "If the samples draw their own random views, call `lightning.seed_ever
 
 
 def compare(
-    diagnoses: Mapping[str, str | Path], output: str | Path, layer: str = "h", *, choosing: Sequence[Panel] = ()
+    diagnoses: Mapping[str, str | Path],
+    output: str | Path,
+    layer: str = "h",
+    *,
+    choosing: Sequence[Panel] = (),
+    advice: Sequence[str] = (),
 ) -> Path:
     """Write a page that compares the diagnostics of models and of their layers, and shows the CKA between models.
 
@@ -53,6 +58,7 @@ def compare(
         output: Path of the page. It is also returned.
         layer: Name of the layer whose outputs CKA compares. Its width may differ between models.
         choosing: Figures on which model is best, such as those of :meth:`Choice.panels`. They stand first.
+        advice: Sentences on which model is best, such as those of :meth:`Choice.advice`. They stand below the title.
 
     Raises:
         FileNotFoundError: If a folder has no `representations.npz`.
@@ -66,7 +72,7 @@ def compare(
     layers = [layer_similarity(diagnoses, first, other) for other in others]
     similar, title = (list(diagnoses), values), "Comparison of models"
     return write_comparison(
-        groups, output, title=title, similarity=similar, layers=layers, chance=chance, choosing=choosing
+        groups, output, title=title, similarity=similar, layers=layers, chance=chance, choosing=choosing, advice=advice
     )
 
 

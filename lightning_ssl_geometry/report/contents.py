@@ -41,7 +41,7 @@ _GRAVE = ("not a finite number", "This run failed", "Not drawn", "has two meanin
 _STATUSES = ("finished", "running", "interrupted", "failed")
 _OF_SOME_PAGES = (
     "status", "groups", "tiles", "layers", "evaluation", "evaluated", "standings", "coverage", "figure_of", "findings",
-    "looked_for", "shared", "several",
+    "looked_for", "shared", "several", "advice",
 )  # fmt: skip
 _OF_MEANS = (
     "not a finite number", "left out", "the newest of", "saw few samples", "could not be read", "of one name",

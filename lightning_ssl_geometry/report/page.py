@@ -87,6 +87,7 @@ def write_comparison(
     layers: Sequence[LayerSimilarity] = (),
     chance: float | None = None,
     choosing: Sequence[Panel] = (),
+    advice: Sequence[str] = (),
 ) -> Path:
     """Write one self-contained HTML page that compares groups of runs, and return its path.
 
@@ -100,6 +101,7 @@ def write_comparison(
         layers: Similarities between the layers of two models, each for a figure.
         chance: Standard deviation of these similarities by chance, around 0: see `functional.cka_by_chance`.
         choosing: Figures on which group is best. They stand first.
+        advice: Sentences on which group is best. They stand below the title.
 
     Raises:
         FileNotFoundError: If a run does not exist.
@@ -115,7 +117,7 @@ def write_comparison(
         drawn = drawn | {name: [*drawn.get(name, []), *panels] for name, panels in added.items() if panels}
         drawn = {name: drawn[name] for name in in_order(drawn)}
     sections = _sections(drawn, drawings, title)
-    contents = comparison_contents(view, title, drawn, drawings=drawings)
+    contents = comparison_contents(view, title, drawn, drawings=drawings) | {"advice": " ".join(advice)}
     return _write(Path(output), _rendered(title, sections, contents), drawings)
 
 

@@ -285,6 +285,8 @@ def test_the_command_writes_tables_and_a_page(digits, tmp_path, capsys):
     assert "By the linear classifier: rank_16." in said
     assert "Effective rank" in said
     page = (tmp_path / "comparison.html").read_text()
+    assert '<p class="advice">By the linear classifier: rank_16. By ' in page
+    assert '<a href="#choosing">Which one to choose</a></p>' in page
     names = ("choosing_tau", "choosing_regret", "choosing_accuracy", "between_models")
     places = [page.index(f'id="figure-{name}"') for name in names]
     assert places == sorted(places)
@@ -553,11 +555,12 @@ def test_a_folder_of_one_diagnosis_is_that_diagnosis(digits, tmp_path, capsys):
 
 
 def test_damaged_numbers_are_named(digits, tmp_path):
-    folder = tmp_path / "damaged"
-    shutil.copytree(digits["rank 4"], folder)
-    (folder / "metrics.csv").write_bytes(b"\x00\xff")
-    found = choose({"damaged": folder, "rank 1": digits["rank 1"]})
-    assert any(remark.startswith("damaged: metrics.csv") for remark in found.remarks)
+    for file in ("metrics.csv", "geometry/quantities.json"):
+        folder = tmp_path / file.replace("/", "_") / "damaged"
+        shutil.copytree(digits["rank 4"], folder)
+        (folder / file).write_bytes(b"\x00\xff")
+        with pytest.raises(ValueError, match=f"numbers of 'damaged' in .*damaged, but {file} is missing or broken"):
+            choose({"damaged": folder, "rank 1": digits["rank 1"]})
 
 
 def test_a_pick_comes_with_how_far_to_trust_it(digits):
@@ -583,3 +586,12 @@ def test_the_same_number_is_one_score(tmp_path):
     titles = {score.title for score in found.scores} | set(found.left_out)
     assert "InfoNCE" in titles
     assert "Exact form with entropy" not in titles
+
+
+def test_folders_and_files_in_each_others_place_are_named(digits, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    (tmp_path / "out" / "comparison.html").mkdir(parents=True)
+    for output, said in (("file", "Expected a folder"), ("file/x", "Expected a folder"), ("out", "Expected no folder")):
+        with pytest.raises(SystemExit):
+            command.run_choose([*map(str, digits.values()), "--output", str(tmp_path / output)])
+        assert said in capsys.readouterr().err
