@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from matplotlib.text import Text
 from recipes import EXAMPLES, beside, script
 
 
@@ -418,3 +419,15 @@ def test_batch_norms_take_the_mean_of_batches_and_then_their_own_settings_again(
     assert torch.allclose(norm.running_mean, batches.mean(1).mean(0))
     assert torch.allclose(norm.running_var, batches.var(1).mean(0))
     assert (norm.momentum, norm.training) == (0.1, False)
+
+
+def test_figure_2_compares_the_same_seeds():
+    made = script("homomorphic_ssl")
+    rows = [made.Row(cell, seed, "classifier", 0.5 + 0.1 * seed) for cell in ("1", "4") for seed in (0, 1, 2)]
+    rows = [row for row in rows if (row.cell, row.seed) not in {("1", 0), ("4", 2)}]  # seed 1 is left
+    drawn = made.figure(rows, "classifier", "x", "data")
+    assert "of 1 seeds" in " ".join(text.get_text() for text in drawn.findobj(Text))
+    (line,) = [line for axes in drawn.axes for line in axes.lines if len(line.get_ydata()) == 2]
+    assert list(line.get_ydata()) == [0.0, 0.0]
+    with pytest.raises(SystemExit, match="a seed that all cells of the figure have, but 1, 4 have none"):
+        made.figure([row for row in rows if row.seed != 1], "classifier", "x", "data")

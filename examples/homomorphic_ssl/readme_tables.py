@@ -131,6 +131,10 @@ def tables() -> dict[tuple[str, ...], list[list[str]]]:
         ("largest squared distance", "none", "18", "4", "frozen"): list(by_strength()),
         **{(f"{score} without structure, %", *arms): list(by_arm("table2", score)) for score in SCORES},
         **{(f"{score} on CIFAR-10, %", *arms): list(by_arm("table1_cifar10", score)) for score in SCORES},
+        **{
+            (f"{score} without structure on CIFAR-10, %", *arms): list(by_arm("table2_cifar10", score))
+            for score in SCORES
+        },
         ("base space, fibers of the 8 x 8 (left)", *map(str, BASE_SIZES)): by_base_size("base_size"),
         ("base space, fibers of the 9 x 9 (left, CIFAR-10)", *map(str, BASE_SIZES)): by_base_size("base_size_cifar10"),
         ("largest squared distance of a pair (right)", *limits): by_distance(),

@@ -226,6 +226,8 @@ def scores(path: Path) -> dict[str, float]:
                     found["validation loss after"] = losses[-1]
                 run = read_run(file.parent)  # with the parts before it, if the run was resumed
                 judged = [e for e in run.evaluations if e.labels == "all"]
+                if not judged and (file.parent / "linear_evaluation.csv").exists():
+                    raise ValueError("linear_evaluation.csv has no rows")
                 return found | {JUDGED[e.details["split"], e.features]: e.accuracy for e in judged} | _probed(run)
         except (LookupError, ValueError, csv.Error) as error:
             sys.exit(f"{file.parent} is damaged ({type(error).__name__}: {error}). Delete it to run it again.")
@@ -304,7 +306,14 @@ def measurements(rows: list[Row]) -> str:
 
 def figure(rows: list[Row], score: str, xlabel: str, data: str):
     """Fig. 2 on these data: the change of an accuracy from that of the first setting, mean and deviation over seeds."""
-    found = {cell: np.array(values) for cell, values in by_cell(rows, score).items()}
+    of_seed: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.quantity == score:
+            of_seed.setdefault(row.cell, {})[row.seed] = row.value
+    seeds = sorted(set.intersection(*(set(values) for values in of_seed.values())))  # of all cells
+    if not seeds:
+        sys.exit(f"Expected a seed that all cells of the figure have, but {', '.join(of_seed)} have none in common.")
+    found = {cell: np.array([values[seed] for seed in seeds]) for cell, values in of_seed.items()}
     beside = {"a-ssl": ("A-SSL", "orange"), "frozen": ("frozen", "muted")}
     names = [cell for cell in found if cell not in beside and ", " not in cell]
     first = found[names[0]]
@@ -320,7 +329,10 @@ def figure(rows: list[Row], score: str, xlabel: str, data: str):
         spread = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in values])
         y = np.array([v.mean() for v in values])
         lines.append(Curve(name, np.arange(len(names), dtype=float), y, color=color, dash=dash, spread=spread))
-    note = f"{len(first)} seeds, each beside its own accuracy at {names[0]} ({100 * first.mean():.1f}% in the mean)."
+    note = (
+        f"Mean and standard deviation of {len(first)} seeds, each beside its own accuracy at {names[0]} "
+        f"({100 * first.mean():.1f}% in the mean)."
+    )
     caption = Caption(f"Fig. 2 on {data}: {score}, by {xlabel}", notes=(note,))
     return curves(lines, xlabel=xlabel, ylabel="relative change of test accuracy, %", names=names, caption=caption)
 

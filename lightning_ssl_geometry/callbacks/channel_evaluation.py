@@ -116,7 +116,7 @@ class ChannelEvaluation(Evaluation):
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "augmentation_channel.csv")
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def after_training(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._evaluate(trainer, pl_module)
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

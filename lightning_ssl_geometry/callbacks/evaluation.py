@@ -71,6 +71,7 @@ class Evaluation(RunCallback, ABC):
         self.classifier = classifier
         self.split = split
         self.rows: list[dict[str, Any]] = []
+        self._trained = False  # whether `after_training` was called in this fit
 
     @property
     def judge(self) -> LogisticRegression:
@@ -86,9 +87,27 @@ class Evaluation(RunCallback, ABC):
         if starts_anew(trainer, stage):
             self.rows = []
 
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_fit_start(trainer, pl_module)
+        self._trained = False
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
         self.refuse(trainer, "linear_evaluation.csv")
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._trained = True
+        self.after_training(trainer, pl_module)
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_fit_end(trainer, pl_module)
+        if not self._trained and trainer.global_step:  # resumed at its end: Lightning then skips all other hooks
+            self.refuse(trainer, "linear_evaluation.csv")
+            self.after_training(trainer, pl_module)
+
+    def after_training(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Evaluate the network at the end of a fit."""
+        raise NotImplementedError
 
     def row(
         self, name: str, scores: Sequence[Score], train: Rows, test: Rows, few: int | None = None

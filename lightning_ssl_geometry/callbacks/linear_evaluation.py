@@ -105,7 +105,7 @@ class LinearEvaluation(Evaluation):
                 with calibrated(trainer, pl_module) if "frozen" in self.features else nullcontext():
                     self._evaluate(trainer, pl_module, ("frozen",))
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def after_training(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.at == "fit":
             self.rows = [row for row in self.rows if row["features"] not in ("trained", *self.layers)]
             self._evaluate_network(trainer, pl_module)

@@ -10,7 +10,7 @@ from typing import ClassVar, Unpack, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import at_least, finite, floating, integer, one_of, shaped
+from lightning_ssl_geometry.checks import finite, floating, integer, one_of, shaped, switch
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
@@ -99,21 +99,23 @@ class EquivarianceError(Diagnostic):
         self.keys = [""] if layers is None else [f"_{name.replace('.', '_')}" for name in layers]
         if len(set(self.keys)) < len(self.keys):
             raise ValueError(f"Expected `layers` that differ in more than '.' and '_', but got {list(layers or [])}.")
-        self.fill, self.sums = fill, settings.sums
-        elements = len(settings.elements())  # 0 if the number of scales is read from the network
+        self.fill, self.settings = fill, settings
+        elements = len(settings.elements())  # 0 if the number of scales or of orientations is read from the network
         self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_sums("difference", "reference", shape=(len(self.keys), elements))
 
     def update(self, image: Tensor, feature_extractor: nn.Module) -> None:
         """Add images (N, C, H, W), and the network with its present weights."""
+        if not self.difference.numel():  # the number of elements is known only now
+            zeros = self.difference.new_zeros(len(self.keys), len(self.settings.of(feature_extractor).elements()))
+            self.difference, self.reference = zeros, zeros
         if not len(image):  # all samples of this rank are repeats
             return
         with evaluating(feature_extractor), torch.no_grad():
-            sums = self.sums(feature_extractor, image)
+            sums = self.settings.sums(feature_extractor, image)
         self.rows = self.rows + len(image)
-        first = not self.difference.numel()  # the number of scales is known only now
-        self.difference = sums.difference if first else self.difference + sums.difference
-        self.reference = sums.reference if first else self.reference + sums.reference
+        self.difference = self.difference + sums.difference
+        self.reference = self.reference + sums.reference
 
     def compute(self) -> dict[str, Tensor]:
         self.require(self.rows, "images")
@@ -185,8 +187,10 @@ class InvarianceError(Diagnostic):
     ) -> None:
         super().__init__()
         one_of(get_args(Transformation), group=group)
-        at_least(1, shift=shift)
+        integer(1, shift=shift)
         integer(2, turns=turns)
+        switch(circular=circular)
+        background(fill)
         if not factors or not all(0 < factor < math.inf for factor in factors):
             raise ValueError(f"Expected `factors` with at least one, each > 0 and finite, but got {tuple(factors)}.")
         self.group: Transformation = group
@@ -202,6 +206,10 @@ class InvarianceError(Diagnostic):
         """Add images (N, C, H, W), and the encoder with its present weights."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
+        shift = max(map(abs, self.elements[0])) if self.group == "translation" else 0  # type: ignore[arg-type]
+        if shift >= min(image.shape[-2:]):
+            height, width = image.shape[-2:]
+            raise ValueError(f"Expected `shift` below the size of the images, {height} x {width}, but got {shift}.")
         if not len(image):  # all samples of this rank are repeats
             return
         moved_image = partial(

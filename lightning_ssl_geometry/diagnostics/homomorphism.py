@@ -9,14 +9,14 @@ from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import normalize
 
-from lightning_ssl_geometry.checks import ascending, at_least, integer, one_of, positive
+from lightning_ssl_geometry.checks import ascending, at_least, integer, one_of, positive, switch
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.diagnostics.accumulate import SampledRows, evaluating
 from lightning_ssl_geometry.diagnostics.equivariance import background
 from lightning_ssl_geometry.functional.groups.action import rescale, translate
-from lightning_ssl_geometry.functional.groups.equivariance import Transformation
+from lightning_ssl_geometry.functional.groups.equivariance import Transformation, refuse_other_orientations
 from lightning_ssl_geometry.functional.groups.fibers import (
     FiberGroup,
     Pooling,
@@ -24,13 +24,25 @@ from lightning_ssl_geometry.functional.groups.fibers import (
     fiber_bundle,
     pooling_for,
 )
-from lightning_ssl_geometry.functional.groups.orientation import number_of_orientations, orient, relative_orientations
+from lightning_ssl_geometry.functional.groups.orientation import (
+    number_of_orientations,
+    orient,
+    relative_orientations,
+    turns_of,
+)
 from lightning_ssl_geometry.functional.info_nce.loss import info_nce
 from lightning_ssl_geometry.papers import KELLER
+from lightning_ssl_geometry.precision import in_float64
 from lightning_ssl_geometry.quantity import Chart, Quantity
 from lightning_ssl_geometry.random import counter_uniform
 
 _quantity = partial(Quantity, paper=KELLER, invariances=("permutation",))
+_cosine = partial(
+    _quantity,
+    chart=Chart("loss_gap_similarity", "Embeddings of A-SSL beside H-SSL's", "mean cosine"),
+    bounds=(-1.0, 1.0),
+    comparable=("width", "temperature", "batch size", "method"),
+)
 _loss = partial(_quantity, chart=Chart("loss_gap", "A-SSL's loss beside H-SSL's", "loss"))
 
 _STREAM = 0x10559A9  # makes the draws differ from others by (seed, index)
@@ -48,7 +60,10 @@ class LossGap(SampledRows):
     the whole map, which are compared for `pooling` = "mean", also differ by the area and by the background.
 
     Results: `a_ssl` and `h_ssl` are the losses. `difference` is A-SSL minus H-SSL. `similarity` in [-1, 1] is the mean
-    cosine between the embeddings of A-SSL and H-SSL for the same group element. An update costs 3 forward passes in
+    cosine between the embeddings of A-SSL and H-SSL for the same group element, and `between_samples` that between
+    A-SSL's embedding of one sample and H-SSL's of another. Both losses are also near each other if the embeddings of
+    all samples nearly agree, as in a network that was hardly trained: `similarity` is then no higher than
+    `between_samples`. An update costs 3 forward passes in
     eval mode. The weights should stay constant. Both losses compare single fibers (base size 1), so the projector must
     take one fiber.
 
@@ -61,7 +76,10 @@ class LossGap(SampledRows):
         seed: Determines which samples are kept, and the group elements.
         fill: Normalised value of the background, one number or one per channel. Pixels that enter at the border get it.
         turns: The number of rotations of the plane or of the hue, >= 2. It divides the number that the network has.
+            None: that number.
         margin: Width in pixels of the strip at each border whose positions are not compared, for "translation".
+        circular: Whether translations are circular. This fits networks with circular padding whose stride divides the
+            height and the width. Then all positions are compared.
         pooling: How maps are averaged over rows and columns, for "scale": "mean", "area" or "window" (see
             :func:`~lightning_ssl_geometry.functional.groups.fibers.feature_map`). Use that of the method.
     """
@@ -90,21 +108,31 @@ class LossGap(SampledRows):
         "difference": _quantity(
             title="A-SSL's loss minus H-SSL's",
             text="In an equivariant network both losses are the same.",
-            low="Near 0, from either side: fibers can stand for transformed images.",
+            low="Near 0, from either side: fibers can stand for transformed images, or the embeddings of all samples "
+            "nearly agree (see A-SSL's embeddings beside H-SSL's).",
             high="Far from 0, on either side: fibers cannot stand for transformed images.",
             where="Section 3",
             unit="loss",
         ),
-        "similarity": _quantity(
+        "similarity": _cosine(
             title="Embeddings of A-SSL beside H-SSL's",
             text="Mean cosine of the embedding of a transformed image with that of the fiber that stands for it.",
-            low="Near 0: the two embeddings have nothing to do with each other.",
-            high="At 1: they are the same, as in an equivariant network.",
+            low="At the baseline between samples: the two embeddings have no more to do with each other than those of "
+            "two samples.",
+            high="At 1, and the baseline is not: they are the same, as in an equivariant network.",
             where="Section 3",
-            unit="mean cosine",
-            bounds=(-1.0, 1.0),
-            comparable=("width", "temperature", "batch size", "method"),
-            better="high",
+            null="between_samples",
+            label="of one sample",
+        ),
+        "between_samples": _cosine(
+            title="Embeddings of A-SSL beside H-SSL's of other samples",
+            short="between samples",
+            text="Mean cosine of the embedding of a transformed image with that of the fiber that stands for another "
+            "image.",
+            low="Near 0: embeddings of different samples are unrelated.",
+            high="Near 1: the embeddings of all samples nearly agree, so equal losses say nothing about equivariance.",
+            label="between samples",
+            baseline=True,
         ),
     }
 
@@ -118,22 +146,28 @@ class LossGap(SampledRows):
         seed: int = 0,
         fill: float | Sequence[float] = 0.0,
         *,
-        turns: int = 4,
+        turns: int | None = None,
         margin: int = 0,
+        circular: bool = False,
         pooling: Pooling = "mean",
     ) -> None:
         super().__init__(("augmented", "homomorphic"), contrast_size, seed)
         one_of(get_args(Transformation), group=group)
         positive(temperature=temperature)
         at_least(0, margin=margin)
-        if margin and group != "translation":
-            raise ValueError(f"Expected no `margin` for `group` = {group!r}, but got {margin}.")
+        if margin and (group != "translation" or circular):
+            beside = "`circular`" if circular else f"`group` = {group!r}"
+            raise ValueError(f"Expected no `margin` for {beside}, but got {margin}.")
+        switch(circular=circular)
+        if stride is not None:
+            integer(1, stride=stride)
         if scales is not None:
             ascending(2, scales=scales)
         background(fill)
         self.group, self.scales, self.stride = group, scales, stride
-        integer(2, turns=turns)
-        self.temperature, self.fill, self.turns = temperature, fill, turns
+        if turns is not None:
+            integer(2, turns=turns)
+        self.temperature, self.fill, self.turns, self.circular = temperature, fill, turns, circular
         self.margin, self.pooling = margin, pooling_for((group,), pooling)
 
     def update(
@@ -170,8 +204,12 @@ class LossGap(SampledRows):
     def compute(self) -> dict[str, Tensor]:
         rows = self.rows()
         a, h = (self.loss(rows[name]) for name in ("augmented", "homomorphic"))
-        similarity = cosine_similarity(rows["augmented"], rows["homomorphic"], dim=-1).mean()
-        return {"a_ssl": a, "h_ssl": h, "difference": a - h, "similarity": similarity}
+        one, other = (normalize(in_float64(rows[name]), dim=-1) for name in ("augmented", "homomorphic"))
+        same, n = (one * other).sum((0, 2)), len(one)  # of each view
+        between = (one.sum(0) * other.sum(0)).sum(1) - same
+        cosines = {"similarity": same.mean() / n, "between_samples": between.mean() / (n * (n - 1))}
+        found = {name: cosine.to(a.dtype) for name, cosine in cosines.items()}
+        return {"a_ssl": a, "h_ssl": h, "difference": a - h, **found}
 
     def _maps(self, feature_extractor: nn.Module, image: Tensor) -> tuple[Tensor, FiberGroup]:
         shape = getattr(feature_extractor, "group_shape", None)
@@ -183,17 +221,19 @@ class LossGap(SampledRows):
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # positions of g_0, and for both g of g^-1 g_0; images T_g x
         fill = background(self.fill)
         if self.group in ("rotation", "dihedral", "hue"):
-            count = number_of_orientations(self.group, self.turns)
+            refuse_other_orientations(network, self.group)
+            turns = self.turns or turns_of(self.group, group.order)
+            count = number_of_orientations(self.group, turns)
             if group.order % count or (self.group == "dihedral" and group.order != count):
                 wanted = f"{count}" if self.group == "dihedral" else f"a multiple of {count}"
-                raise ValueError(f"Expected {wanted} orientations for `turns` = {self.turns}, but got {group.order}.")
-            table = relative_orientations(self.group, group.order * self.turns // count).to(image.device)
+                raise ValueError(f"Expected {wanted} orientations for `turns` = {turns}, but got {group.order}.")
+            table = relative_orientations(self.group, group.order * turns // count).to(image.device)
             elements = [(count * u[:, view]).long() for view in range(2)]
             base = (group.order * u[:, 2]).long()
             return (
                 base,
                 [table[element * (group.order // count), base] for element in elements],
-                [orient(image, element, self.turns, group=self.group, fill=fill) for element in elements],
+                [orient(image, element, turns, group=self.group, fill=fill) for element in elements],
             )
         if self.group == "scale":
             scales = self._scales(network, group)
@@ -204,19 +244,21 @@ class LossGap(SampledRows):
         stride = self._stride(network)
         border = math.ceil(self.margin / stride)
         reach = torch.tensor([max(1, rows // 5), max(1, columns // 5)], device=image.device)
-        inner = torch.tensor([rows, columns], device=image.device) - 2 * (reach + border)
+        size = torch.tensor([rows, columns], device=image.device)
+        first = torch.zeros_like(size) if self.circular else reach + border
+        inner = size - 2 * first
         if bool((inner < 1).any()):
             raise ValueError(
                 f"Expected `margin` that leaves positions to compare on maps of {rows} x {columns}, {stride} pixels "
                 f"apart, but got {self.margin}."
             )
         steps = [(u[:, 2 * view : 2 * view + 2] * (2 * reach + 1)).long() - reach for view in range(2)]
-        base = reach + border + (u[:, 4:6] * inner).long()
-        moves = [step * stride for step in steps]
+        base = first + (u[:, 4:6] * inner).long()
+        places = [(base - step) % size for step in steps]
         return (
             base[:, 0] * columns + base[:, 1],
-            [(base - step)[:, 0] * columns + (base - step)[:, 1] for step in steps],
-            [translate(image, move, fill=fill) for move in moves],
+            [place[:, 0] * columns + place[:, 1] for place in places],
+            [translate(image, step * stride, fill=fill, circular=self.circular) for step in steps],
         )
 
     def _scales(self, network: nn.Module, group: FiberGroup) -> Tensor:

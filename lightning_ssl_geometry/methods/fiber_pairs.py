@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import inside, one_of, whole
+from lightning_ssl_geometry.checks import inside, one_of, switch, whole
 from lightning_ssl_geometry.functional.groups.fibers import (
     Axis,
     FiberGroup,
@@ -93,6 +93,7 @@ class FiberPairs:
         self.group = check_group(group)
         one_of(get_args(Mode), mode=mode)
         whole(1, base_size=base_size)
+        switch(wrap_distance=wrap_distance, circular=circular)
         if base_size > 1 and "translation" in self.group and len(self.group) > 1:
             raise ValueError(
                 f"Expected `base_size` = 1 for translation with {self.group[0]}, but got {base_size}: a larger base "

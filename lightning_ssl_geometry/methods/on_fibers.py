@@ -4,6 +4,7 @@ __all__ = ["OnFibers", "fiber_head"]
 
 from torch import Tensor, nn
 
+from lightning_ssl_geometry import checks
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.methods.classification import classification
 from lightning_ssl_geometry.methods.fiber_pairs import FiberPairs
@@ -27,8 +28,10 @@ class OnFibers(SSLModule):
         """Take the pairs, (S, R) or None for that of the backbone, the classifier, and the seed of the base spaces.
 
         Raises:
-            ValueError: If the pairs are of other orientations than the backbone's attribute `orientation`.
+            ValueError: If the pairs are of other orientations than the backbone's attribute `orientation`, or `seed` is
+                none.
         """
+        checks.seed(seed=seed)
         kind = getattr(self.backbone, "orientation", None)
         if kind is not None and not {"rotation", "dihedral", "hue"}.isdisjoint(pairs.group) and kind not in pairs.group:
             raise ValueError(f"Expected `group` with {kind!r}, the backbone's orientations, but got {pairs.group}.")

@@ -214,3 +214,20 @@ def test_too_few_labels_and_no_datamodule_are_named(tmp_path):
     model = SimCLRModule(nn.Identity(), nn.Linear(4, 4))
     with pytest.raises(ValueError, match="Expected `label` in the batches for LinearEvaluation, but got only views, "):
         quiet(tmp_path, callbacks=[LinearEvaluation()]).fit(model, datamodule=latent)
+
+
+def test_a_fit_that_was_killed_after_its_last_checkpoint_is_evaluated_when_it_is_resumed(tmp_path):
+    """Lightning then skips the hooks of training."""
+    whole, again, none = (LinearEvaluation(labels_per_class=[None]) for _ in range(3))
+    fit(tmp_path / "whole", whole, max_epochs=1).save_checkpoint(tmp_path / "last.ckpt")
+    kept = torch.load(tmp_path / "last.ckpt", weights_only=False)
+    (own,) = (state for name, state in kept["callbacks"].items() if "LinearEvaluation" in name)
+    own["rows"] = [row for row in own["rows"] if row["features"] != "trained"]  # as before the end
+    torch.save(kept, tmp_path / "last.ckpt")
+    resumed = quiet(tmp_path / "resumed", callbacks=[again], max_epochs=1)
+    resumed.fit(simclr(), datamodule=data(), ckpt_path=tmp_path / "last.ckpt", weights_only=False)
+    assert again.rows == whole.rows
+    first, second = (tmp_path / name / "linear_evaluation.csv" for name in ("whole", "resumed"))
+    assert first.read_text() == second.read_text()
+    fit(tmp_path / "none", none, max_epochs=0)
+    assert "trained" not in {row["features"] for row in none.rows}

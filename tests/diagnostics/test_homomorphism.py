@@ -140,3 +140,42 @@ def test_scales_out_of_order_are_refused(scales):
 def test_a_background_that_is_not_finite_is_refused():
     with pytest.raises(ValueError, match="Expected finite `fill`"):
         LossGap("scale", fill=float("nan"))
+
+
+def test_the_cosine_between_samples_is_that_of_all_pairs():
+    """A slow loop over all pairs of different samples, as the null of the similarity."""
+    metric = LossGap("rotation", contrast_size=40)
+    x, net, projector = images(), network("rotation"), head()
+    metric.update(x, net, projector, INDEX)
+    kept = metric.rows()
+    one, other = (kept[name].double() for name in ("augmented", "homomorphic"))
+    cosines = [
+        torch.cosine_similarity(one[i, view], other[j, view], dim=0)
+        for view in range(2)
+        for i in range(40)
+        for j in range(40)
+        if i != j
+    ]
+    found = metric.compute()
+    assert found["between_samples"].item() == pytest.approx(torch.stack(cosines).mean().item(), abs=1e-6)
+
+
+def test_embeddings_that_hardly_differ_have_no_gap_and_no_evidence():
+    """A network without structure whose embeddings all have one direction: both cosines are near 1."""
+    projector = head()
+    with torch.no_grad():
+        list(projector.parameters())[-1].fill_(50.0)
+    found = gap(quarters(), "rotation", images(), projector=projector)
+    assert abs(found["difference"]) < 0.05
+    assert found["similarity"] > 0.99
+    assert found["between_samples"] > 0.99
+
+
+def test_no_gap_for_circular_translations_of_a_circular_network():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 32, 3, stride=2, padding=1, padding_mode="circular"), nn.Tanh()).double()
+    found = gap(net, "translation", images(side=12, content=12), stride=2, circular=True)
+    assert abs(found["difference"]) < 1e-5
+    assert found["similarity"] == pytest.approx(1, abs=1e-6)
+    zeros = gap(net, "translation", images(side=12, content=12), stride=2)
+    assert zeros["similarity"] < 0.999

@@ -258,16 +258,87 @@ BAD = [
     (lambda: EquivarianceError("hue", turns=1), "`turns` to be an integer >= 2, but got 1"),
     (
         lambda: equivariance_error(network("rotation", 4), images(size=13), turns=8),
-        "1 orientation or a multiple of 8, but got 4",
+        "1 orientation or a multiple of 8 for `turns` = 8, but got 4",
     ),
     (
         lambda: equivariance_error(network("dihedral", 4), images(size=13), "dihedral", turns=2),
-        "1 orientation or 4, but got 8",
+        "1 orientation or 4 for `turns` = 2, but got 8",
     ),
 ]
 
 
 @pytest.mark.parametrize(("call", "message"), BAD)
 def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def read(metric, made, x):
+    metric.update(x, made)
+    return metric.compute()
+
+
+@pytest.mark.parametrize(("group", "turns"), [("rotation", 8), ("rotation", 2), ("dihedral", 8), ("hue", 3)])
+def test_the_turns_are_those_of_the_network(group, turns):
+    made, x = network(group, turns), images(size=13, n=4)
+    count = number_of_orientations(group, turns)
+    found = read(EquivarianceError(group), made, x)
+    assert found["elements"].numel() == count - 1
+    torch.testing.assert_close(found["elements"], read(EquivarianceError(group, turns=turns), made, x)["elements"])
+    idle = EquivarianceError(group)
+    idle.update(x[:0], made)
+    assert idle.difference.shape == (1, count - 1)  # as on other ranks
+    heads = nn.Linear(8, 4).double()
+    both = [LossGap(group, turns=given, contrast_size=4) for given in (None, turns)]
+    for gap in both:
+        gap.update(x, made, heads, torch.arange(4))
+    assert both[0].compute() == both[1].compute()
+
+
+def test_a_network_without_orientations_is_turned_by_quarters():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()).double().eval()
+    assert read(EquivarianceError("rotation"), plain, images())["elements"].shape == (3,)
+    assert read(EquivarianceError("hue"), plain, images())["elements"].shape == (2,)
+
+
+@pytest.mark.parametrize(("kind", "asked"), [("dihedral", "rotation"), ("hue", "rotation"), ("rotation", "hue")])
+def test_orientations_of_another_group_are_refused(kind, asked):
+    made, x = network(kind, 4), images(size=13, n=4)
+    said = f"Expected `group` to be '{kind}', the network's orientations, but got '{asked}'"
+    with pytest.raises(ValueError, match=said):
+        EquivarianceError(asked).update(x, made)
+    with pytest.raises(ValueError, match=said):
+        LossGap(asked, contrast_size=4).update(x, made, nn.Linear(8, 4).double(), torch.arange(4))
+
+
+@pytest.mark.parametrize(("group", "rotations"), [("rotation", 2), ("dihedral", 2), ("dihedral", 3), ("rotation", 4)])
+def test_sizes_of_images_that_are_not_exact_give_a_warning(group, rotations):
+    made = EquivariantCNN(1, 2, group, rotations=rotations, kernels="paper").eval()
+    with pytest.warns(UserWarning, match="only approximately equivariant to quarter and half turns and mirror images"):
+        made(torch.randn(1, 1, 28, 28))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: InvarianceError(fill="black"), "`fill` to be a number, or one per channel, but got 'black'"),
+        (lambda: InvarianceError(fill=float("nan")), "finite `fill`"),
+        (lambda: InvarianceError(shift=1.5), "`shift` to be an integer >= 1, but got 1.5"),
+        (lambda: InvarianceError(circular="no"), "`circular` to be True or False, but got 'no'"),
+        (lambda: EquivarianceError(circular="no"), "`circular` to be True or False, but got 'no'"),
+        (lambda: LossGap("translation", circular="no"), "`circular` to be True or False, but got 'no'"),
+        (lambda: LossGap("translation", circular=True, margin=2), "no `margin` for `circular`, but got 2"),
+        (lambda: LossGap("translation", stride=0), "`stride` to be an integer >= 1, but got 0"),
+        (lambda: HSSLModule(network("rotation", 4), group="rotation", circular="no"), "`circular` to be True or False"),
+        (lambda: HSSLModule(network("rotation", 4), group="rotation", seed=2**64), "`seed`"),
+        (lambda: HSSLModule(network("rotation", 4), group="rotation", seed=1.5), "`seed`"),
+        (
+            lambda: read(InvarianceError("translation", shift=9), nn.Flatten(), images()),
+            "`shift` below the size of the images, 9 x 9, but got 9",
+        ),
+    ],
+)
+def test_bad_settings_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -39,7 +39,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from lightning_ssl_geometry.checks import ascending, at_least, embeddings, floating, integer, one_of, shaped
+from lightning_ssl_geometry.checks import ascending, at_least, embeddings, floating, integer, one_of, shaped, switch
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.functional.groups.action import rescale, translate
 from lightning_ssl_geometry.functional.groups.orientation import (
@@ -47,6 +47,7 @@ from lightning_ssl_geometry.functional.groups.orientation import (
     number_of_orientations,
     orient,
     relative_orientations,
+    turns_of,
 )
 from lightning_ssl_geometry.introspection import OUTPUT, layer_outputs
 from lightning_ssl_geometry.precision import in_float64
@@ -80,7 +81,7 @@ class EquivarianceOptions(TypedDict, total=False):
     layers: Sequence[str] | None
     margin: int
     circular: bool
-    turns: int
+    turns: int | None
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,10 @@ class EquivarianceSettings:
     """Settings of :func:`equivariance_error`.
 
     Attributes:
-        group: "rotation" for the rotations by k times 360 / `turns` degrees, k >= 1 (by default 1, 2 and 3 quarter
-            turns), "dihedral" for these and those of the mirror image, "hue" for rotations of the colours,
-            "translation" for shifts by the stride down, up, right and left, or "scale" for the factors `scales[i] /
-            scales[j]` with i < j, in the order (0, 1), (0, 2), ..., (1, 2).
+        group: "rotation" for the rotations by k times 360 / `turns` degrees, k >= 1, "dihedral" for these and those of
+            the mirror image, "hue" for rotations of the colours, "translation" for shifts by the stride down, up, right
+            and left, or "scale" for the factors `scales[i] / scales[j]` with i < j, in the order (0, 1), (0, 2), ...,
+            (1, 2).
         group_shape: (S, R), the numbers of scales and orientations. None: the network's attribute `group_shape`. A
             network without this attribute has only scales if `group` is "scale", and otherwise only orientations.
         scales: S >= 2 ascending numbers. None: the network's attribute `scales`. Without a group axis, any will do.
@@ -102,7 +103,8 @@ class EquivarianceSettings:
         layers: Dotted names of the submodules whose outputs are compared. None: the network's output.
         margin: Width of the strip at each border that is not compared, in pixels of the image.
         circular: Whether translations are circular. This fits networks with circular padding whose stride divides H.
-        turns: n >= 2 of C_n or D_n, for "rotation", "dihedral" and "hue".
+        turns: n >= 2 of C_n or D_n, for "rotation", "dihedral" and "hue". None: that of the network's orientations. For
+            a network without orientations, it is 4, or 3 for the hue.
         fill: Value of pixels that enter at the border in translations and scalings: one number, or one per channel.
 
     Raises:
@@ -117,12 +119,14 @@ class EquivarianceSettings:
     margin: int = 0
     circular: bool = False
     fill: Tensor | float = 0.0
-    turns: int = 4
+    turns: int | None = None
 
     def __post_init__(self) -> None:
         shape, layers, stride = self.group_shape, self.layers, self.stride
         one_of(get_args(Transformation), group=self.group)
-        integer(2, turns=self.turns)
+        switch(circular=self.circular)
+        if self.turns is not None:
+            integer(2, turns=self.turns)
         if shape is not None and (len(shape) != 2 or min(shape) < 1):
             raise ValueError(f"Expected `group_shape` (S, R) of positive integers, but got {tuple(shape)}.")
         self.check_group(shape)
@@ -144,10 +148,12 @@ class EquivarianceSettings:
         return list(itertools.combinations(range(len(self.scales or ())), 2))
 
     def elements(self, shift: int = 1) -> tuple[Element, ...]:
-        """List the elements of the group; translations are by `shift` pixels."""
+        """List the elements of the group; translations are by `shift` pixels. Those of a network are not known here."""
         scales = self.scales if self.group == "scale" and self.scales else ()
         factors = [small / large for small, large in itertools.combinations(scales, 2)]
-        return group_elements(self.group, shift, factors, turns=self.turns)
+        if self.orientation and self.turns is None:
+            return ()
+        return group_elements(self.group, shift, factors, turns=self.turns or 1)
 
     @property
     def orientation(self) -> Orientation | None:
@@ -156,19 +162,19 @@ class EquivarianceSettings:
 
     def moved(self, x: Tensor, element: Element) -> Tensor:
         """Transform images by an element of the group."""
-        return transformed(x, self.group, element, circular=self.circular, fill=self.fill, turns=self.turns)
+        return transformed(x, self.group, element, circular=self.circular, fill=self.fill, turns=self.turns or 1)
 
     def check_group(self, shape: Sequence[int] | None) -> None:
         """Raise a ValueError if (S, R) or the scales do not fit the group."""
         if self.orientation and shape is not None and shape[1] != 1:
-            least = number_of_orientations(self.orientation, self.turns)
-            fits = shape[1] == least if self.group == "dihedral" else shape[1] % self.turns == 0
+            turns = self.turns or turns_of(self.orientation, shape[1])
+            least = number_of_orientations(self.orientation, turns)
+            fits = shape[1] == least if self.group == "dihedral" else shape[1] % turns == 0
             if not fits:
-                wanted = f"{least}" if self.group == "dihedral" else f"a multiple of {self.turns}"
-                why = ", for quarter turns" if (self.group, self.turns) == ("rotation", 4) else ""
+                wanted = f"{least}" if self.group == "dihedral" else f"a multiple of {turns}"
                 raise ValueError(
-                    f"Expected 1 orientation or {wanted}{why}, but got {shape[1]}. If they are not orientations, say "
-                    "so by `group_shape`."
+                    f"Expected 1 orientation or {wanted} for `turns` = {turns}, but got {shape[1]}. If they are not "
+                    "orientations, say so by `group_shape`."
                 )
         if self.group != "scale" or self.scales is None:
             return
@@ -176,13 +182,30 @@ class EquivarianceSettings:
         if shape is not None and shape[0] not in (1, len(self.scales)):
             raise ValueError(f"Expected `scales` with S = {shape[0]} values, but got {tuple(self.scales)}.")
 
+    def of(self, network: nn.Module) -> "EquivarianceSettings":
+        """Return these settings with the scales, the stride and the turns of a network, where they are None.
+
+        Raises:
+            ValueError: If the network has no scales, or orientations of another group.
+        """
+        scales, turns, shape = self.scales, self.turns, self.group_shape
+        if self.group == "scale" and scales is None:
+            scales = getattr(network, "scales", None)
+            if scales is None:
+                raise ValueError(
+                    f"Expected `scales`, since {type(network).__name__} has none of its own, but got None."
+                )
+        if self.orientation:
+            if shape is None:
+                refuse_other_orientations(network, self.orientation)
+                shape = getattr(network, "group_shape", None)
+            turns = turns or turns_of(self.orientation, 1 if shape is None else shape[1])
+        own = getattr(network, "stride", None) if self.layers is None and self.stride is None else None
+        return replace(self, scales=scales, stride=own if isinstance(own, int) else self.stride, turns=turns)
+
     def sums(self, network: nn.Module, x: Tensor) -> EquivarianceSums:
         """Return the two sums of :func:`equivariance_error` for the images x, with the same ValueErrors."""
-        scales = getattr(network, "scales", None) if self.scales is None and self.group == "scale" else self.scales
-        if scales is None and self.group == "scale":
-            raise ValueError(f"Expected `scales`, since {type(network).__name__} has none of its own, but got None.")
-        own = getattr(network, "stride", None) if self.layers is None and self.stride is None else None
-        settings = replace(self, scales=scales, stride=own if isinstance(own, int) else self.stride)
+        settings = self.of(network)
         shaped("N, C, H, W", x=x)
         floating(x=x)
         if not len(x):
@@ -197,6 +220,13 @@ class EquivarianceSettings:
                 )
         with layer_outputs(network, self.layers) as run:
             return _Comparison(settings, self.group_shape or getattr(network, "group_shape", None)).sums(run, x)
+
+
+def refuse_other_orientations(network: nn.Module, group: Orientation) -> None:
+    """Raise a ValueError if the orientations of a network, its attribute `orientation`, are those of another group."""
+    kind = getattr(network, "orientation", None)
+    if kind not in (None, group):
+        raise ValueError(f"Expected `group` to be {kind!r}, the network's orientations, but got {group!r}.")
 
 
 def equivariance_error(
@@ -384,14 +414,14 @@ class _Comparison:
             z, found = z[:, :, j], found[:, :, i]
         if settings.orientation and z.shape[3] > 1:
             turns = z.shape[3] // 2 if group == "dihedral" else z.shape[3]
-            finer = turns // settings.turns  # elements of the network's group to one of `turns`
+            finer = turns // (settings.turns or turns)  # elements of the network's group to one of `turns`
             row = relative_orientations(settings.orientation, turns)[(place + 1) * finer]
             z = z[:, :, :, row.to(z.device)]
         kept = torch.ones(1, 1, *z.shape[-2:], dtype=torch.float64)
         if maps.z.shape[-2:] != (1, 1):  # maps of one pixel do not move
             if group != "hue":
                 z, kept = (
-                    transformed(each, group, element, circular=settings.circular, turns=settings.turns)
+                    transformed(each, group, element, circular=settings.circular, turns=settings.turns or 1)
                     for each in (z, kept)
                 )
             kept = _eroded(kept, math.ceil(settings.margin / maps.stride))

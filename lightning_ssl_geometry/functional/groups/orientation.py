@@ -35,6 +35,16 @@ def number_of_orientations(group: Orientation, turns: int) -> int:
     return 2 * turns if group == "dihedral" else turns
 
 
+def turns_of(group: Orientation, order: int) -> int:
+    """Return n of the C_n or D_n whose elements are the `order` orientations of a network.
+
+    A network without orientations has order 1. Then n is 4 for the plane, and 3 for the hue, which is exact.
+    """
+    if order == 1:
+        return 3 if group == "hue" else 4
+    return order // 2 if group == "dihedral" else order
+
+
 def relative_orientations(group: Orientation, turns: int) -> Tensor:
     r"""Return the indices of :math:`g^{-1} h` for all elements g (rows) and h (columns), int64 (R, R).
 

@@ -355,8 +355,8 @@ def _sized(value: object, size: int) -> bool:
 
 
 def _turns_pixels(group: GroupElements) -> bool:
-    """Whether the group has quarter turns, which are exact on images of suitable sizes only."""
-    return group.orientation != "hue" and group.rotations % 4 == 0
+    """Whether the group has half turns or mirror images, which are exact on images of suitable sizes only."""
+    return group.orientation != "hue" and (group.rotations % 2 == 0 or group.orientation == "dihedral")
 
 
 def _norm(name: Norm2d, channels: int) -> nn.Module:

@@ -66,7 +66,7 @@ def elements(
 
 
 def check_exact_size(height: int, width: int, stride: int) -> None:
-    """Warn if a strided network is only approximately equivariant to quarter turns.
+    """Warn if a strided network is only approximately equivariant to quarter and half turns and to mirror images.
 
     Equivariance is exact if height - 1 and width - 1 are multiples of `stride`, the product of the network's strides.
     """
@@ -75,7 +75,7 @@ def check_exact_size(height: int, width: int, stride: int) -> None:
         sizes = ", ".join(str(near + i * stride) for i in range(-1, 3) if near + i * stride > stride)
         warnings.warn(
             f"Images of {height} x {width} pixels make a network of total stride {stride} only approximately "
-            f"equivariant to quarter turns. Exact are sizes {stride} k + 1, such as {sizes}: see `image_size` of the "
-            "DataModules.",
+            "equivariant to quarter and half turns and mirror images. Exact are sizes "
+            f"{stride} k + 1, such as {sizes}: see `image_size` of the DataModules.",
             stacklevel=3,
         )
