@@ -427,7 +427,8 @@ def test_figure_2_compares_the_same_seeds():
     rows = [row for row in rows if (row.cell, row.seed) not in {("1", 0), ("4", 2)}]  # seed 1 is left
     drawn = made.figure(rows, "classifier", "x", "data")
     assert "of 1 seeds" in " ".join(text.get_text() for text in drawn.findobj(Text))
-    (line,) = [line for axes in drawn.axes for line in axes.lines if len(line.get_ydata()) == 2]
-    assert list(line.get_ydata()) == [0.0, 0.0]
+    lines = [line for axes in drawn.axes for line in axes.lines if list(line.get_xdata()) == [0.0, 1.0]]
+    assert [0.0, 0.0] in [list(line.get_ydata()) for line in lines]
+    assert all(value == 0 for line in lines for value in line.get_ydata() if line.get_label() == "H-SSL")
     with pytest.raises(SystemExit, match="a seed that all cells of the figure have, but 1, 4 have none"):
         made.figure([row for row in rows if row.seed != 1], "classifier", "x", "data")
