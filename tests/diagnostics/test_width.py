@@ -31,7 +31,7 @@ def grown(metric):
     matrices = [
         value
         for name, value in states.items()
-        if isinstance(value, torch.Tensor) and value.ndim > 1 and not metric._defaults[name].numel()
+        if isinstance(value, torch.Tensor) and value.ndim > 1 and not any(metric._defaults[name].shape)
     ]
     return sum(8 * value.numel() for value in matrices)
 

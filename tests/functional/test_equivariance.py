@@ -98,7 +98,7 @@ def test_rotation_networks_are_exact_on_odd_sizes(size):
 def test_a_quarter_turn_is_a_quarter_of_the_orientations(copies, size):
     network, x = Orientations(copies), images(size)
     assert (error(network, x) < 1e-20).all()
-    assert (error(network, x, group_shape=(1, 4 * copies)) < 1e-20).all()
+    assert (error(network, x, group_shape=(1, 4 * copies), turns=4) < 1e-20).all()
     network.group_shape = (copies, 4)  # another order of the same maps
     assert (error(network, x) > 0.1).all() if copies == 2 else (error(network, x) < 1e-20).all()
 
@@ -375,13 +375,13 @@ ARGUMENTS = [
     ({"group": "mirror"}, "`group` to be one of .*, but got 'mirror'"),
     ({"group_shape": (0, 4)}, r"`group_shape` \(S, R\) of positive integers, but got \(0, 4\)"),
     ({"group_shape": (4,)}, r"`group_shape` \(S, R\)"),
-    ({"group_shape": (1, 6)}, "1 orientation or a multiple of 4, for quarter turns, but got 6"),
+    ({"group_shape": (1, 6), "turns": 4}, "1 orientation or a multiple of 4 for `turns` = 4, but got 6"),
     ({"group": "scale", "scales": (1.0,)}, r"`scales` > 0, at least 2, ascending, but got \(1.0,\)"),
     ({"group": "scale", "scales": (2.0, 1.0)}, "`scales` > 0, at least 2, ascending"),
     ({"group": "scale", "scales": (1.0, 1.0, 2.0)}, "`scales` > 0, at least 2, ascending"),
     ({"group": "scale", "scales": (0.0, 1.0)}, "`scales` > 0, at least 2, ascending"),
     ({"group": "scale", "scales": (1.0, float("inf"))}, "`scales` > 0, at least 2, ascending"),
-    ({"group_shape": (1, 2)}, "1 orientation or a multiple of 4, for quarter turns, but got 2"),
+    ({"group_shape": (1, 2), "turns": 4}, "1 orientation or a multiple of 4 for `turns` = 4, but got 2"),
     ({"group": "scale", "scales": SCALES, "group_shape": (2, 1)}, "`scales` with S = 2 values, but got"),
     ({"layers": []}, r"`layers` to be different names of submodules, at least one, but got \[\]"),
     ({"layers": ["0", "0"]}, "`layers` to be different names"),
@@ -422,7 +422,7 @@ BAD = [
     (lambda: equivariance_error(nn.Flatten(0, 1), X, "translation"), r"`output` of shape .*, but got \(6, 8, 8\)"),
     (lambda: equivariance_error(nn.MaxPool2d(2, return_indices=True), X), "`output` to be a tensor, but got tuple"),
     (lambda: equivariance_error(nn.AvgPool2d((2, 1)), X), r"square maps in `output` .*, but got \(3, 2, 4, 8\)"),
-    (lambda: equivariance_error(SIX, X), "a multiple of 4, for quarter turns, but got 6"),
+    (lambda: equivariance_error(SIX, X), "a multiple of 4 for `turns` = 4, but got 6"),
     (lambda: equivariance_error(SIX, X, "scale", scales=SCALES), "`scales` with S = 6 values"),
     (lambda: equivariance_error(six_of_shape(1, 4), X), r"`output` with S R = 1 \* 4 group elements, but got 6"),
     *[

@@ -104,7 +104,7 @@ class EquivarianceSettings:
         margin: Width of the strip at each border that is not compared, in pixels of the image.
         circular: Whether translations are circular. This fits networks with circular padding whose stride divides H.
         turns: n >= 2 of C_n or D_n, for "rotation", "dihedral" and "hue". None: that of the network's orientations. For
-            a network without orientations, it is 4, or 3 for the hue.
+            a network without the attribute `group_shape`, it is 4, or 3 for the hue.
         fill: Value of pixels that enter at the border in translations and scalings: one number, or one per channel.
 
     Raises:

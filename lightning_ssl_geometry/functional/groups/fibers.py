@@ -106,7 +106,10 @@ def feature_map(
     chosen = [axis for name in names for axis in axes[name]]
     for name in names:
         if name != "translation" and lengths[axes[name][0]] == 1:
-            raise ValueError(f"Expected `z` with a group axis of more than one {name}, but got {shape}.")
+            raise ValueError(
+                f"Expected `z` with a group axis of more than one {name}, a feature map (N, C, |G|, H, W), but got "
+                f"{shape}."
+            )
     if pooling != "mean":
         if scales is not None:
             ascending(1, scales=scales)
