@@ -110,9 +110,11 @@ def _maps(quantities: object) -> bool:
 
 def _text(kind: type, quantities: Mapping[str, Quantity]) -> str:
     text = _ROLE.sub(r"`\1`", inspect.cleandoc(kind.__doc__ or ""))
-    lines = [kind.__name__, *textwrap.wrap(text.split("\n\n")[0], _WIDTH), "", "It declares no results of its own."]
     if quantities:
         lines = [card(kind, _logged(kind))]
+    else:
+        first = textwrap.wrap(text.split("\n\n")[0], _WIDTH)
+        lines = [kind.__name__, *first, "", "It declares no results of its own."]
     if arguments := _ARGUMENTS.search(text):
         lines += ["", "Its arguments:", arguments[1].rstrip()]
     return "\n".join(lines)

@@ -11,7 +11,7 @@ __all__ = ["ChannelEvaluation", "channel_weight"]
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import lightning as L
 import torch
@@ -36,6 +36,7 @@ from lightning_ssl_geometry.views import AugmentationFamily
 
 Weighting = Literal["learned", "top", "oracle", "uniform"]
 Level = Literal["f", "head"]
+_CHANNEL_FILE = "augmentation_channel.csv"
 _CHANNEL = ("nonempty_mass", "entropy", "gaussian_potential")
 
 
@@ -77,6 +78,8 @@ class ChannelEvaluation(Evaluation):
             the end, if all augmentations of all images of a split are empty.
     """
 
+    written: ClassVar[tuple[str, ...]] = (*Evaluation.written, _CHANNEL_FILE)
+
     def __init__(
         self,
         weightings: Sequence[Weighting] = ("learned", "top", "oracle", "uniform"),
@@ -112,10 +115,6 @@ class ChannelEvaluation(Evaluation):
         super().on_fit_start(trainer, pl_module)
         self._check(trainer, pl_module)
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        super().on_train_start(trainer, pl_module)
-        self.refuse(trainer, "augmentation_channel.csv")
-
     def after_training(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._evaluate(trainer, pl_module)
 
@@ -138,7 +137,7 @@ class ChannelEvaluation(Evaluation):
             self.scalars = [row for weighting in self.weightings for row in self._scalars(weighting, test)]
         self.write(trainer)
         scalars = [row for evaluation in callbacks_of(trainer, ChannelEvaluation) for row in evaluation.scalars]
-        write_rows(trainer, "augmentation_channel.csv", scalars)
+        write_rows(trainer, _CHANNEL_FILE, scalars)
         trainer.strategy.barrier("channel_evaluation")
 
     def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, split: str) -> dict[str, Tensor]:

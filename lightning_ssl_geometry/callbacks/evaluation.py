@@ -65,6 +65,8 @@ class Evaluation(RunCallback, ABC):
         )
     }
 
+    written: ClassVar[tuple[str, ...]] = ("linear_evaluation.csv",)
+
     def __init__(self, classifier: LogisticRegression, split: str) -> None:
         super().__init__()
         one_of(("val", "test"), split=split)
@@ -93,7 +95,7 @@ class Evaluation(RunCallback, ABC):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        self.refuse(trainer, "linear_evaluation.csv")
+        self.refuse(trainer, *self.written)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._trained = True
@@ -102,7 +104,7 @@ class Evaluation(RunCallback, ABC):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_fit_end(trainer, pl_module)
         if not self._trained and trainer.global_step:  # resumed at its end: Lightning then skips all other hooks
-            self.refuse(trainer, "linear_evaluation.csv")
+            self.refuse(trainer, *self.written)
             self.after_training(trainer, pl_module)
 
     def after_training(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -124,7 +124,7 @@ class Choice:
         return rows
 
     def panels(self) -> list[Panel]:
-        """Draw the agreements and the accuracies, for the argument `choosing` of :func:`compare`."""
+        """Draw the agreements, the places of the models and the accuracies, for `choosing` of :func:`compare`."""
         return choice_panels(
             {score.title: score.goodness for score in self.scores},
             self.accuracy,
@@ -159,8 +159,7 @@ class Choice:
             made.add_column(heading, no_wrap=True)
         for score in self.scores:
             row = [score.title, f"near {score.picks:g}" if isinstance(score.picks, float) else score.picks]
-            best, *others = self.picks(score.title)
-            row.append(f"{best} or {len(others)} more" if others else best)
+            row.append(_some(self.picks(score.title), " or ", most=1))
             made.add_row(*map(escape, row), *_measured(self.agreements.get(score.title)))
         return made
 
@@ -191,11 +190,11 @@ class Choice:
         if self.accuracy is not None:
             most = max(self.accuracy.values())
             best = [name for name, accuracy in self.accuracy.items() if accuracy == most]
-            said.append(f"By the linear classifier: {_or(best)}.")
+            said.append(f"By the linear classifier: {_some(best, ' or ')}.")
         title = by or next((score.title for score in self.scores), None)
         if title is None:
             return said
-        said.append(f"By {title}: {_or(self.picks(title))}.")
+        said.append(f"By {title}: {_some(self.picks(title), ' or ')}.")
         if self.agreements and not any(held.orders for held in self.agreements.values()):
             said.append("But no score has been shown to order these models: no interval of tau lies above 0.")
         elif title in self.agreements and not self.agreements[title].orders:
@@ -356,16 +355,12 @@ def _unknown(models: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return a sentence on models whose settings are not known, if there are any among `names`."""
     if not models:
         return []
-    whose = "these models" if len(models) == len(names) else _listed(models)
+    whose = "these models" if len(models) == len(names) else _some(models, " and ")
     return [f"The settings of {whose} are not known: models that differ in the seed alone count as different ones."]
 
 
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _or(names: Sequence[str], most: int = 3) -> str:
-    return " or ".join([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
+def _some(names: Sequence[str], between: str, most: int = 3) -> str:
+    return between.join([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
 
 
 def _measured(held: Agreement | None) -> list[str]:

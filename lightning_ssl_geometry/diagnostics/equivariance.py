@@ -194,6 +194,7 @@ class InvarianceError(Diagnostic):
         if not factors or not all(0 < factor < math.inf for factor in factors):
             raise ValueError(f"Expected `factors` with at least one, each > 0 and finite, but got {tuple(factors)}.")
         self.group: Transformation = group
+        self.shift = shift if group == "translation" else 0
         self.circular = circular
         self.fill = fill
         self.turns = turns
@@ -206,10 +207,9 @@ class InvarianceError(Diagnostic):
         """Add images (N, C, H, W), and the encoder with its present weights."""
         shaped("N, C, H, W", image=image)
         floating(image=image)
-        shift = max(map(abs, self.elements[0])) if self.group == "translation" else 0  # type: ignore[arg-type]
-        if shift >= min(image.shape[-2:]):
-            height, width = image.shape[-2:]
-            raise ValueError(f"Expected `shift` below the size of the images, {height} x {width}, but got {shift}.")
+        if self.shift >= min(image.shape[-2:]):
+            size = f"{image.shape[-2]} x {image.shape[-1]}"
+            raise ValueError(f"Expected `shift` below the size of the images, {size}, but got {self.shift}.")
         if not len(image):  # all samples of this rank are repeats
             return
         moved_image = partial(
