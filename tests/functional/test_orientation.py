@@ -162,6 +162,9 @@ def test_finer_rotations_are_near_with_room_around_the_filters():
     assert (errors["accurate"][1::2] < 1e-25).all()  # quarter turns
     assert errors["accurate"][::2].max() < 0.02
     assert errors["paper"][::2].min() > 10 * errors["accurate"][::2].max()
+    sixteen = equivariance_error(network("rotation", 16), x, turns=16, margin=6, layers=["layers.2"])["layers.2"]
+    assert (sixteen[3::4] < 1e-25).all()
+    assert sixteen.max() < 0.02
     assert network("rotation", 8).stride == 2  # the accurate kernels, by default
     assert network("rotation", 4).stride == 4
 
