@@ -47,7 +47,8 @@ class Observation(TypedDict, total=False):
 
     Attributes:
         loss: The loss, a scalar.
-        h: (V, N, D) representations, the backbone's output for each view.
+        h: (V, N, D) representations, the backbone's output for each view. If the views of z are no images, but parts of
+            one feature map, V is 1 here.
         z: (V, N, P) embeddings, the projector's output for each view.
         views: The views of the batch. Only in evaluation.
         image: The samples without augmentation. Only in evaluation.

@@ -145,14 +145,15 @@ class CollapseGuard(GeometryMonitor):
     def _thresholds(
         self, stage: Stage, results: Mapping[str, Tensor]
     ) -> Iterator[tuple[str, Verdict, Mapping[str, float]]]:
-        samples, views = self.seen[stage]
+        samples, views, views_z = self.measurements.rows[stage]
         for name, value in results.items():
             known = self._known.get(name)
             for verdict in known.quantity.verdicts if known else ():
                 assert known is not None
                 begin = name.removesuffix(known.key) if known.key else f"{name}_"
                 beside = {key: results[f"{begin}{key}"].item() for key in verdict.names if f"{begin}{key}" in results}
-                sizes = {"N": samples, "V": views, "D": nan if known.width is None else known.width}
+                of_space = views_z if known.space == "z" else views
+                sizes = {"N": samples, "V": of_space, "D": nan if known.width is None else known.width}
                 yield name, verdict, dict.fromkeys(verdict.names, nan) | beside | sizes | {"value": value.item()}
 
     def _said_of_zeros(self, name: str) -> str:

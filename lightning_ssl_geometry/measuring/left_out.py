@@ -32,14 +32,16 @@ def leave_out(
     silent = measurements.observer.silent
     gone = silent.keys() | {name.partition(".")[0] for name in silent} - observation.keys()
     uncalled = [name for name in metrics if gone & measurements.needed(name, observation)]
-    rest = [name for name in metrics if name not in uncalled] if _has_one_view(observation) else []
+    of_one_view = _of_one_view(observation)
+    rest = [name for name in metrics if name not in uncalled] if of_one_view else []
     one_view = [name for name in rest if _needs_two_views(measurements, name, observation)]
     said = [f"{measurements.owner.title}, stage {stage!r}:"]
     if uncalled:
         paths = ", ".join(map(repr, silent.values()))
         said.append(f"without {', '.join(silent)} (the step does not call {paths}), {_those(uncalled)}.")
     if one_view:
-        said.append(f"With one view of each sample in the step, {_those(one_view)}.{_hint(measurements, observation)}")
+        where = " and ".join(of_one_view)
+        said.append(f"With one view of each sample in {where}, {_those(one_view)}.{_hint(measurements, observation)}")
     alone = stage == "train" or measurements.stages == [stage]
     if len(said) > 1 and len(uncalled + one_view) == len(metrics) and alone:
         raise ValueError(f"Expected a step that shows what the diagnostics need, but {' '.join(said[1:])}")
@@ -108,9 +110,9 @@ def _hint(measurements: "Measurements", observation: Mapping[str, Any]) -> str:
     return " If one call has both views, say `view_layout='halves'` or 'interleaved'."
 
 
-def _has_one_view(observation: Mapping[str, Any]) -> bool:
-    spaces = (observation.get(name) for name in ("h", "z"))
-    return any(isinstance(each, Tensor) and each.ndim > 2 and len(each) == 1 for each in spaces)
+def _of_one_view(observation: Mapping[str, Any]) -> list[str]:
+    spaces = {name: observation.get(name) for name in ("h", "z")}
+    return [name for name, each in spaces.items() if isinstance(each, Tensor) and each.ndim > 2 and len(each) == 1]
 
 
 def _needs_two_views(measurements: "Measurements", name: str, observation: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from lightning_ssl_geometry.diagnostics.standard import (
 from lightning_ssl_geometry.manifest import Declared
 from lightning_ssl_geometry.measuring.failures import Failures, diagnostic_named
 from lightning_ssl_geometry.measuring.left_out import TooWide, leave_out, without_pictures
-from lightning_ssl_geometry.measuring.readout import Readout, Seen
+from lightning_ssl_geometry.measuring.readout import Readout, Rows, Seen
 from lightning_ssl_geometry.observe.batch_keys import near
 from lightning_ssl_geometry.observe.feed import by_key, check_rename, feed, result_name, space_in, space_of
 from lightning_ssl_geometry.observe.host import Observer
@@ -99,9 +99,9 @@ class Measurements:
         self.name = name
         self.diagnostics = diagnostics
         self.rename = dict(rename)
-        self.seen: dict[str, Seen] = {}
+        self.rows: dict[str, Rows] = {}  # of the last readout
         self._metrics: dict[str, dict[str, Metric]] = {stage: copy.deepcopy(diagnostics) for stage in stages}
-        self._seen: dict[str, Seen] = {}
+        self._rows: dict[str, Rows] = {}  # since then, on this rank
         self._widths: dict[tuple[str, str], int] = {}
         self._readout = Readout(owner.title, failures)
         self.start(None)
@@ -150,6 +150,11 @@ class Measurements:
         """The observed stages."""
         return list(self._metrics)
 
+    @property
+    def seen(self) -> dict[str, Seen]:
+        """Stage -> the numbers of samples and views of its last readout, on all ranks."""
+        return {stage: Seen(rows.samples, rows.views) for stage, rows in self.rows.items()}
+
     def of(self, stage: str) -> Mapping[str, Metric]:
         """Return the diagnostics of a stage by name."""
         return self._metrics[stage]
@@ -185,7 +190,7 @@ class Measurements:
     @random_state_kept()
     def begin(self, stage: str, device: torch.device) -> None:
         """Reset the diagnostics of a stage, and move them to a device."""
-        self._seen[stage] = Seen(0, 0)
+        self._rows[stage] = Rows()
         self._left_out.pop(stage, None)
         for metric in self._metrics[stage].values():
             metric.to(device)
@@ -197,8 +202,9 @@ class Measurements:
         """Update the diagnostics of a stage with the tensors of a step: h, z, label and others by name."""
         earlier = views = 0
         if (space := space_in(observation)) is not None:
-            before = self._seen.get(stage, Seen(0, 0))
-            self._seen[stage] = Seen(before.samples + space.shape[1], len(space))
+            before = self._rows.get(stage, Rows())
+            views_z = len(z) if isinstance(z := observation.get("z"), Tensor) and z.ndim > 1 else 0
+            self._rows[stage] = Rows(before.samples + space.shape[1], len(space), views_z)
             earlier, views = before.views or len(space), len(space)
         spaces = {name: observation[name] for name in ("h", "z") if isinstance(observation.get(name), Tensor)}
         self._widths |= {(stage, name): value.shape[-1] for name, value in spaces.items()}
@@ -218,9 +224,9 @@ class Measurements:
     @random_state_kept()
     def read_out(self, stage: str, moment: Moment, device: torch.device) -> dict[str, Tensor]:
         """Compute the diagnostics of a stage on all ranks, write the arrays, and return the scalars by logged name."""
-        seen = self._seen.get(stage, Seen(0, 0))
+        seen = self._rows.get(stage, Rows())
         metrics = self._metrics[stage]
-        found, self.seen[stage], source = self._readout(metrics, stage, moment, seen=seen, device=device)
+        found, self.rows[stage], source = self._readout(metrics, stage, moment, seen=seen, device=device)
         if source:  # rank 0, which writes the files, had no step
             spaces, widths = distributed.broadcast((self._spaces, self._widths), source)
             self._spaces, self._widths = spaces | self._spaces, widths | self._widths
@@ -236,9 +242,11 @@ class Measurements:
                 with self.failures.caught(moment, self.owner.title, stage, diagnostic=name, lost="It is not written"):
                     first, within = name in firsts, bins.get(name)
                     self._files.append(self.logged(stage, name), *moment, values=value, first=first, bins=within)
-        if self.seen[stage].samples:
+        if self.rows[stage].samples:
             widths = [self._widths.get((stage, space), "") for space in ("h", "z")]
-            self._files.append_seen(self.logged(stage, SEEN), *moment, counts=[*self.seen[stage], *widths])
+            samples, views, views_z = self.rows[stage]
+            counts = [samples, views, *widths, views_z or ""]
+            self._files.append_seen(self.logged(stage, SEEN), *moment, counts=counts)
         return {self.logged(stage, name): value for name, value in results.items() if not value.ndim}
 
     @random_state_kept()

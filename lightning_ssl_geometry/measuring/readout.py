@@ -1,6 +1,6 @@
 """Compute diagnostics on all ranks together, even if some ranks have no data."""
 
-__all__ = ["Readout", "Seen"]
+__all__ = ["Readout", "Rows", "Seen"]
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -23,6 +23,20 @@ class Seen(NamedTuple):
 
     samples: int
     views: int
+
+
+class Rows(NamedTuple):
+    """What a readout saw, of all ranks. All numbers are 0 if there are no samples.
+
+    Attributes:
+        samples: Number of samples.
+        views: Number of views in h, or in z if there is no h.
+        views_z: Number of views in z, or 0 if there is no z. Methods on fibers have two in z, and often one in h.
+    """
+
+    samples: int = 0
+    views: int = 0
+    views_z: int = 0
 
 
 class Readout:
@@ -57,22 +71,22 @@ class Readout:
 
     @shared_work()
     def __call__(
-        self, metrics: Mapping[str, Metric], stage: str, moment: Moment, *, seen: Seen, device: torch.device
-    ) -> tuple[dict[str, dict[str, Tensor]], Seen, int]:
-        """Return the results, the numbers of samples and views on all ranks, and the first rank that has samples.
+        self, metrics: Mapping[str, Metric], stage: str, moment: Moment, *, seen: Rows, device: torch.device
+    ) -> tuple[dict[str, dict[str, Tensor]], Rows, int]:
+        """Return the results, what all ranks saw, and the first rank that has samples.
 
-        The results are a dict name -> key -> value. `seen` has the numbers of samples and views on this rank. The ranks
+        The results are a dict name -> key -> value. `seen` is what this rank saw. The ranks
         exchange tensors on `device`. If no rank has samples, the rank is 0.
         """
         status = torch.tensor(
-            [[int(metric.update_called), int(self.failures.failed(stage, name))] for name, metric in metrics.items()]
+            [[int(metric.update_called), int(self.failures.failed(stage, name)), 0] for name, metric in metrics.items()]
             + [list(seen)],
             device=device,
         )
-        ranks = distributed.gather(status[None]).cpu()  # (R, K + 1, 2), so that no rank waits for one without data
+        ranks = distributed.gather(status[None]).cpu()  # (R, K + 1, 3), so that no rank waits for one without data
         found: dict[str, dict[str, Tensor]] = {}
         for place, (name, metric) in enumerate(metrics.items()):
-            saw, failed = ranks[:, place].bool().unbind(1)
+            saw, failed, _ = ranks[:, place].bool().unbind(1)
             with self.failures.caught(moment, self.title, stage, diagnostic=name):
                 found[name] = self._result(
                     name, metric, stage, saw=saw.tolist(), failed=bool(failed.any()), device=device
@@ -85,8 +99,8 @@ class Readout:
                 self._reasons.setdefault((stage, name), {}).update(dict.fromkeys(filter(None, told)))
             metric.reset()
         self._agree(found, stage, device)
-        samples, views = ranks[:, -1].unbind(1)  # (R,), (R,)
-        return found, Seen(int(samples.sum()), int(views.max())), int((samples > 0).int().argmax())
+        samples, *views = ranks[:, -1].unbind(1)  # (R,) each
+        return found, Rows(int(samples.sum()), *(int(each.max()) for each in views)), int((samples > 0).int().argmax())
 
     def _result(
         self, name: str, metric: Metric, stage: str, *, saw: list[bool], failed: bool, device: torch.device

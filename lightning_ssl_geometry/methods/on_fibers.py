@@ -69,7 +69,7 @@ class OnFibers(SSLModule):
 
     def observed(self, loss: Tensor, features: Tensor, fibers: Tensor, *, z: Tensor, batch: Batch) -> Observation:
         """Return the observation of a step, and add the loss of the classifier."""
-        h = self.pool(features).unflatten(0, (self.pairs.num_views, -1)).expand(2, -1, -1)
+        h = self.pool(features).unflatten(0, (self.pairs.num_views, -1))
         observation: Observation = {
             "loss": loss,
             "h": h,

@@ -322,8 +322,8 @@ class Observer:
         self, observation: dict[str, Any], spaces: dict[str, Tensor], *, batch: Any, keys: BatchKeys
     ) -> int:
         shapes = {name: tuple(value.shape[: 1 if "." in name else 2]) for name, value in spaces.items()}
-        joint = {shape for shape in shapes.values() if len(shape) > 1}
-        if len(joint) > 1 or len({shape[-1] for shape in shapes.values()}) > 1:
+        several = {shape[0] for shape in shapes.values() if len(shape) > 1} - {1}  # one of them may have one view
+        if len(several) > 1 or len({shape[-1] for shape in shapes.values()}) > 1:
             raise ValueError(f"Expected taps with the same (V, N), but got {shapes}.")
         n = next(iter(shapes.values()))[-1]
         for name in (name for name in COLUMNS if SAMPLE_AXIS[name] == 0):

@@ -82,8 +82,12 @@ class ArrayFiles:
     def append_seen(self, name: str, epoch: int, step: int, counts: Sequence[int | str]) -> None:
         """Append a row with the numbers of observed samples and views to `geometry/{name}.csv`.
 
-        `counts` has the number of samples on all ranks, the number of views, the width of h and the width of z. A
-        missing width is "". The other arguments are as in :meth:`append`.
+        `counts` has the number of samples on all ranks, the number of views, the width of h, the width of z, and the
+        number of views in z. A missing width or number is "". The other arguments are as in :meth:`append`. A file
+        that an earlier version has begun keeps its columns, without the views in z.
         """
-        header = ["epoch", "step", "samples", "views", "width_h", "width_z"]
-        self.files.append(f"geometry/{name}.csv", header, [epoch, step, *counts])
+        header = ["epoch", "step", "samples", "views", "width_h", "width_z", "views_z"]
+        if self._has(f"{name}.csv"):
+            with self.files.path(f"geometry/{name}.csv").open() as file:
+                header = header[: file.readline().count(",") + 1]
+        self.files.append(f"geometry/{name}.csv", header, [epoch, step, *counts][: len(header)])

@@ -1,9 +1,9 @@
 """The number of samples behind a result, and the greatest value that this number allows."""
 
-__all__ = ["Cap", "cap_of", "few_rows", "without_seen"]
+__all__ = ["Cap", "cap_of", "few_rows", "sizes_of", "without_seen"]
 
 from collections.abc import Mapping
-from math import inf, isfinite
+from math import inf, isfinite, isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 from lightning_ssl_geometry.quantity import cap_at
@@ -12,7 +12,7 @@ from lightning_ssl_geometry.report.logs import Readouts
 if TYPE_CHECKING:
     from lightning_ssl_geometry.report.run import Run
 
-_FILE, _COLUMNS = "rows_seen", 4
+_FILE, _COLUMNS = "rows_seen", (4, 5)  # four: of earlier versions
 _MORE = "Observe more steps (`every_n_steps`), or a larger set."
 
 
@@ -32,22 +32,36 @@ class Cap(NamedTuple):
 
 def without_seen(arrays: Mapping[str, Readouts]) -> tuple[dict[str, Readouts], dict[str, Readouts]]:
     """Return the arrays without `{stage}/rows_seen`, which counts the samples, and these counts by stage."""
-    tables = {name for name in arrays if name.endswith(f"/{_FILE}") and arrays[name].values.shape[1] == _COLUMNS}
+    tables = {name for name in arrays if name.endswith(f"/{_FILE}") and arrays[name].values.shape[1] in _COLUMNS}
     rest = {name: array for name, array in arrays.items() if name not in tables}
     return rest, {name.removesuffix(f"/{_FILE}"): arrays[name] for name in sorted(tables)}
 
 
 def cap_of(run: "Run", name: str) -> Cap | None:
     """Return the greatest value that a log can have at its end, or None if it is unknown."""
-    known, table = run.declared.get(name), run.seen.get(name.rpartition("/")[0])
-    if known is None or not known.quantity.cap or known.part or table is None or not len(table.values):
+    known = run.declared.get(name)
+    if known is None or not known.quantity.cap or known.part:
         return None
-    samples, views, h, z = (float(value) for value in table.values[-1])
-    if not all(isfinite(value) and 0 < value < 2**53 for value in (samples, views)):
+    sizes = sizes_of(run, name)
+    samples, views = sizes["N"], sizes["V"]
+    if isnan(samples) or isnan(views):
         return None
-    sizes = {"V": float(int(views)), "D": h if known.width is None else float(known.width), "P": z}
-    most, without_rows = (cap_at(known.quantity.cap, N=n, **sizes) for n in (float(int(samples)), inf))
+    most, without_rows = (cap_at(known.quantity.cap, **sizes | {"N": n}) for n in (samples, inf))
     return Cap(int(most), most < without_rows, int(samples), views=int(views)) if isfinite(most) else None
+
+
+def sizes_of(run: "Run", name: str) -> dict[str, float]:
+    """Return N, V, D and P of the last readout of a log. NaN: unknown.
+
+    They are the number of samples, that of views in the log's own space, its width, and the width of z.
+    """
+    known, table = run.declared.get(name), run.seen.get(name.rpartition("/")[0])
+    row = table.values[-1].tolist() if table is not None and len(table.values) else [nan] * 4
+    samples, views, h, z, views_z = (float(int(value)) if isfinite(value) and 0 < value < 2**53 else nan
+                                     for value in (*row, nan)[:5])  # fmt: skip
+    if known is not None and known.space == "z" and not isnan(views_z):
+        views = views_z
+    return {"N": samples, "V": views, "D": h if known is None or known.width is None else float(known.width), "P": z}
 
 
 def few_rows(run: "Run") -> list[str]:

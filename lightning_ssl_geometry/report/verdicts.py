@@ -4,7 +4,7 @@ __all__ = ["Finding", "Findings", "Shared", "findings", "shared_findings", "tren
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan, sqrt
+from math import nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from lightning_ssl_geometry.report.logs import Floats, Readouts, Series
 from lightning_ssl_geometry.report.members import Member, logged, members, sibling, space_name, stage_order
 from lightning_ssl_geometry.report.numbers import number, percent
 from lightning_ssl_geometry.report.run import EVALUATIONS, Run
+from lightning_ssl_geometry.report.seen import sizes_of
 
 _LEAST, _MOST = 18, 900  # values of a trend; a longer series is averaged in blocks
 _LONGEST = 1_000  # letters
@@ -164,7 +165,7 @@ def _declared(run: Run) -> Iterator[tuple[str, Member, Verdict, Mapping[str, flo
 def _values(run: Run, member: Member, name: str, verdicts: Iterable[Verdict]) -> dict[str, float]:
     known, log = member.declared, logged(run, name)
     assert known is not None
-    found = _sizes(run, name, known.width) | _of_log(log, known.quantity)
+    found = sizes_of(run, name) | _of_log(log, known.quantity)
     temperature = run.info.get("loss_temperature")
     found["loss_temperature"] = float(temperature) if isinstance(temperature, int | float) else nan
     for key in {key for verdict in verdicts for key in verdict.names} - found.keys():
@@ -176,13 +177,6 @@ def _values(run: Run, member: Member, name: str, verdicts: Iterable[Verdict]) ->
 
 def _at_once(one: Series, other: Series) -> bool:
     return bool(one.done[-1] == other.done[-1])
-
-
-def _sizes(run: Run, name: str, width: int | None) -> dict[str, float]:
-    table = run.seen.get(name.rpartition("/")[0])
-    row = table.values[-1].tolist() if table is not None and len(table.values) else [nan] * 4
-    samples, views, h, z = (value if isfinite(value) and 0 < value < 2**53 else nan for value in row)
-    return {"N": samples, "V": views, "D": h if width is None else float(width), "P": z}
 
 
 def _of_log(log: object, quantity: Quantity) -> dict[str, float]:

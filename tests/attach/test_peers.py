@@ -21,7 +21,7 @@ OF_TWO_VIEWS = {"augmentation_rank", "alignment", "bound_upper"}
 UNCALLED = (
     "without z \\(the step does not call 'projection_head'\\), these diagnostics are left out: effective_rank_z, "
 )
-ONE_VIEW = "With one view of each sample in the step, these diagnostics are left out: augmentation"
+ONE_VIEW = "With one view of each sample in h, these diagnostics are left out: augmentation"
 
 
 def shared(name="SimCLR", taps=TAPS):

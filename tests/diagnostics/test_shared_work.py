@@ -19,7 +19,7 @@ from lightning_ssl_geometry.diagnostics import (
 from lightning_ssl_geometry.functional.info_nce.upper_bound import hardest_negative
 from lightning_ssl_geometry.measuring import GeometryLoop
 from lightning_ssl_geometry.measuring.failures import Failures
-from lightning_ssl_geometry.measuring.readout import Readout, Seen
+from lightning_ssl_geometry.measuring.readout import Readout, Rows
 from lightning_ssl_geometry.observe.moment import Moment
 
 
@@ -126,7 +126,7 @@ def test_a_readout_computes_eigenvalues_and_hardest_negatives_once_with_the_same
             unexplained.update(h, z, index, projector=projector)
             metrics |= {"distance": distance, "agreement": agreement, "unexplained": unexplained}
             readout = Readout("a readout", Failures("raise"))
-            result = readout(metrics, "val", Moment(0, 0), seen=Seen(64, 2), device=torch.device("cpu"))[0]
+            result = readout(metrics, "val", Moment(0, 0), seen=Rows(64, 2), device=torch.device("cpu"))[0]
         found.append({f"{name}/{key}": value for name, each in result.items() for key, value in each.items()})
         calls.append((counted.calls, eigvalsh.calls))
     assert found[0].keys() == found[1].keys()

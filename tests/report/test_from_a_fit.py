@@ -57,8 +57,8 @@ def run(tmp_path_factory):
 def test_each_readout_records_its_rows(run):
     for stage, samples in (("train", 8), ("val", 80)):
         frame = pd.read_csv(run / "geometry" / stage / "rows_seen.csv")
-        assert list(frame) == ["epoch", "step", "samples", "views", "width_h", "width_z"]
-        assert frame.to_numpy().tolist() == [[0, 5, samples, 2, 40, 4], [1, 10, samples, 2, 40, 4]]
+        assert list(frame) == ["epoch", "step", "samples", "views", "width_h", "width_z", "views_z"]
+        assert frame.to_numpy().tolist() == [[0, 5, samples, 2, 40, 4, 2], [1, 10, samples, 2, 40, 4, 2]]
 
 
 def test_the_page_says_what_was_computed_whatever_its_name(run):

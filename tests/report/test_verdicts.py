@@ -14,6 +14,7 @@ from lightning_ssl_geometry.manifest import read_manifest, written
 from lightning_ssl_geometry.quantity import TREND_OF_LOSS, Paper, Picture, Verdict
 from lightning_ssl_geometry.recording.quantities_file import meaning
 from lightning_ssl_geometry.report import read_run, remarks, write_card
+from lightning_ssl_geometry.report.seen import cap_of
 from lightning_ssl_geometry.report.verdicts import findings, trend
 
 PAPER = Paper("Somebody 2024", "A paper", "2401.00001")
@@ -196,6 +197,17 @@ def spectrum(folder, sigma, samples, views=2):
     )
     write_array(folder, "val/rows_seen", *[[samples, views, len(sigma), 4]] * 2)
     return declare(folder, val__log_spectrum_h=meaning(LogSpectrum(), "", "h", len(sigma)))
+
+
+@pytest.mark.parametrize(("row", "of_h", "of_z"), [([8, 1, 40, 40, 2], 8, 16), ([8, 2, 40, 40, 2], 16, 16),
+                                                   ([8, 2, 40, 40], 16, 16)])  # fmt: skip
+def test_h_and_z_may_have_different_numbers_of_views(tmp_path, row, of_h, of_z):
+    """Row: samples, views of h, widths of h and z, views of z, which earlier versions did not write."""
+    write_log(tmp_path, val__h=[3.0], val__z=[3.0])
+    declare(tmp_path, **{f"val__{space}": meaning(EffectiveRank(), "", space, 40) for space in "hz"})
+    write_array(tmp_path, "val/rows_seen", row)
+    caps = [cap_of(read_run(tmp_path), f"val/{space}") for space in "hz"]
+    assert [(cap.most, cap.views) for cap in caps] == [(of_h, of_h // 8), (of_z, of_z // 8)]
 
 
 def test_a_spectrum_with_zeros_is_a_partial_collapse_only_if_there_are_enough_rows(tmp_path):
