@@ -5,7 +5,9 @@
 Peers that are not installed are left out. The contenders take turns, so that a machine that slows down slows all of
 them, and the ratios are of medians. The floor, "bare products", is what autograd of z @ z.T computes for 2N x P rows:
 one 2N x 2N product and the two of its backward, with the 2N x 2N matrix in memory and nothing else. Memory is the
-peak of a fresh process beyond what it held with torch warmed up and the inputs made.
+peak of a fresh process beyond what it held with torch warmed up and the inputs made. A second table has other forms
+beside their own floors: the anchors of one view alone, whose products are N x 2N, and a learnt temperature of each
+dimension.
 
 On cores that other processes share, OpenMP's threads spin while they wait for each other, and many short operations
 then lose ten times as much as a few long ones; OMP_WAIT_POLICY=passive lets them sleep instead, for all contenders.
@@ -23,7 +25,7 @@ from pathlib import Path
 
 import torch
 from machine import machine
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_ssl_geometry.losses import InfoNCELoss
 
@@ -38,6 +40,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     print(machine("lightly", "stable-pretraining", P=options.dimension))
     _print_speed(options)
+    _print_forms(options)
     _print_memory(options)
 
 
@@ -79,20 +82,45 @@ def _print_speed(options: argparse.Namespace) -> None:
     print()
 
 
+def _print_forms(options: argparse.Namespace) -> None:
+    print("| N | form | ms, median (range) | of its bare products |")
+    print("| --- | --- | --- | --- |")
+    for n in options.sizes:
+        z1, z2 = (torch.randn(n, options.dimension, requires_grad=True) for _ in range(2))
+        learnt = nn.Parameter(torch.full((options.dimension,), 0.5))
+        forms = {
+            "NT-Xent": (torch.cat([z1, z2]), InfoNCELoss(temperature=0.5)),
+            "anchors of one view (COSENTINO)": (z1, InfoNCELoss(temperature=0.5, form="COSENTINO")),
+            "NT-Xent, a learnt temperature per dimension": (torch.cat([z1, z2]), InfoNCELoss(temperature=learnt)),
+        }
+        steps: dict[str, Callable[[], object]] = {}
+        for name, (anchors, loss) in forms.items():
+            steps[f"{FLOOR}, {name}"] = partial(_bare, anchors.detach(), torch.cat([z1, z2]).detach())
+            steps[name] = partial(_forward_and_backward, loss, z1, z2, *loss.parameters())
+        times = _times(steps, options.repeats)
+        for name in forms:
+            taken, floor = times[name], statistics.median(times[f"{FLOOR}, {name}"])
+            middle = statistics.median(taken)
+            spread = f"{min(taken) * 1e3:.0f}-{max(taken) * 1e3:.0f}"
+            print(f"| {n} | {name} | {middle * 1e3:.0f} ({spread}) | {middle / floor:.2f} |", flush=True)
+    print()
+
+
 def _steps(n: int, p: int) -> Iterator[tuple[str, Callable[[], object]]]:
     z1, z2 = (torch.randn(n, p, requires_grad=True) for _ in range(2))
     z = torch.cat([z1, z2]).detach()
-
-    def bare() -> None:
-        s = z @ z.T
-        _ = s @ z, s.T @ z
-
-    def forward_and_backward(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
-        torch.autograd.grad(loss(z1, z2), (z1, z2))
-
-    yield FLOOR, bare
+    yield FLOOR, partial(_bare, z, z)
     for name, loss in losses().items():
-        yield name, partial(forward_and_backward, loss)
+        yield name, partial(_forward_and_backward, loss, z1, z2)
+
+
+def _bare(anchors: Tensor, z: Tensor) -> None:
+    s = anchors @ z.T
+    _ = s @ z, s.T @ anchors
+
+
+def _forward_and_backward(loss: Callable[[Tensor, Tensor], Tensor], z1: Tensor, z2: Tensor, *more: Tensor) -> None:
+    torch.autograd.grad(loss(z1, z2), (z1, z2, *more))
 
 
 def _times(steps: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
