@@ -128,7 +128,7 @@ def jitter_planes(x: Tensor, order: Tensor, factor: Tensor, hue_at: int, *, in_p
     for position in range(4):
         if position != hue_at:
             y = luma(x)
-            reference = y * use_luma[position] + y.mean((1, 2), keepdim=True) * use_mean[position]
+            reference = torch.addcmul(y.mean((1, 2), keepdim=True) * use_mean[position], y, use_luma[position])
             x = _blend(reference, x, strength[position], out=out)
         elif len(x) == 3:
             x = _turn_hue(x, strength[position], out=out)

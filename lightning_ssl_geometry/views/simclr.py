@@ -25,6 +25,7 @@ from lightning_ssl_geometry.views.sampling import (
     sample_resized_crop,
     sample_uniform,
 )
+from lightning_ssl_geometry.views.threads import threads_for
 from lightning_ssl_geometry.views.validation import check_range, height_width
 
 
@@ -42,7 +43,7 @@ _PRESETS = {
     "large": _Settings(crop_scale=(0.08, 1.0), flip=0.5, jitter_strength=0.5),
 }
 _MAX_JITTER = 2.5  # at this strength the hue turns by up to half a turn
-_CHUNK_PIXELS = 112 * 32 * 32  # per channel, on the CPU: the planes of a chunk then stay in a second-level cache
+_CHUNK_PIXELS = {"exact": 1 << 19, "fast": 1 << 17}  # per channel, on the CPU: benchmarks/README.md has the times
 _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
 
 
@@ -62,7 +63,8 @@ class SimCLRViews(ImageViews):
             (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ by up to 2.3/255 on
             average.
         seed: Seed of the parameters.
-        chunk_size: Largest number of views made at once. None: 2^24 pixels on an accelerator, 112 x 32 x 32 on a CPU.
+        chunk_size: Largest number of views made at once. None: 2^24 pixels on an accelerator; on a CPU 2^19 with exact
+            colours, and 2^17 with fast ones.
         crop_scale: Smallest and largest share of the image's area in a crop, in (0, 1]. None: from the preset.
         crop_ratio: Smallest and largest width / height of a crop.
         flip: Probability of a flip, left to right. None: from the preset.
@@ -154,10 +156,12 @@ class SimCLRViews(ImageViews):
         size = self.size or (height, width)
         parameters = self.draw(index, epoch, height=height, width=width)
         out = self._empty(image, size)
-        render = render_fast if self.color == "fast" and self._changes_colors else render_exact
-        with torch.autocast(image.device.type, enabled=False):
-            settings = RenderSettings(self._kernel_size(size), normalize, self._chunk_size(image.device, size))
-            render(image, parameters, out, settings=settings)
+        fast = self.color == "fast" and self._changes_colors
+        chunk_size = self._chunk_size(image.device, size, fast=fast)
+        settings = RenderSettings(self._kernel_size(size), normalize, chunk_size)
+        pixels = min(chunk_size, len(out)) * size[0] * size[1]
+        with torch.autocast(image.device.type, enabled=False), threads_for(pixels, image.device):
+            (render_fast if fast else render_exact)(image, parameters, out, settings=settings)
         return out.tensor_split(self.num_views)
 
     def _empty(self, image: Tensor, size: tuple[int, int]) -> Tensor:
@@ -172,8 +176,8 @@ class SimCLRViews(ImageViews):
         height, width = (max(3, side // 10 // 2 * 2 + 1) for side in size)
         return height, width
 
-    def _chunk_size(self, device: torch.device, size: tuple[int, int]) -> int:
+    def _chunk_size(self, device: torch.device, size: tuple[int, int], *, fast: bool) -> int:
         if self.chunk_size is not None:
             return self.chunk_size
-        pixels = _CHUNK_PIXELS if device.type == "cpu" else _CHUNK_PIXELS_ACCELERATOR
+        pixels = _CHUNK_PIXELS["fast" if fast else "exact"] if device.type == "cpu" else _CHUNK_PIXELS_ACCELERATOR
         return max(1, pixels // (size[0] * size[1]))
