@@ -89,6 +89,7 @@ class CollapseGuard(GeometryMonitor):
         self.found: dict[str, str] = {}
         self._known: dict[str, Declared] = {}
         self._passed: dict[str, int] = {}
+        self._unread = False  # whether this fit has trained without a readout
 
     @property
     def title(self) -> str:
@@ -113,9 +114,17 @@ class CollapseGuard(GeometryMonitor):
         if self.fits:
             self.found, self._passed = dict(state_dict["found"]), dict(state_dict["passed"])
 
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        self._unread = False
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        super().on_train_start(trainer, pl_module)
+        self._unread = True
+
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         super().on_fit_end(trainer, pl_module)
-        if not self._passed and trainer.global_step:
+        if self._unread and trainer.global_step:
             stage = self.measurements.stages[0]
             rank_zero_warn(
                 f"{self.title} had no readout of {stage!r} in this fit, so it says nothing about a collapse."
@@ -125,6 +134,7 @@ class CollapseGuard(GeometryMonitor):
     def judge(self, stage: Stage, trainer: L.Trainer, results: dict[str, Tensor]) -> None:
         if trainer.state.fn != "fit":
             return
+        self._unread = False
         for name, verdict, values in self._thresholds(stage, results):
             enough = not verdict.given or holds(verdict.given, values)
             zeros = isnan(values["value"]) and not self._known[name].key  # the mean cosine of no direction

@@ -1,6 +1,6 @@
 """ImageFolderDataModule: images of a folder, decoded only once."""
 
-__all__ = ["ImageFolderDataModule", "common_size"]
+__all__ = ["ImageFolderDataModule", "common_size", "number_of_images"]
 
 import copy
 import os
@@ -135,6 +135,11 @@ class ImageFolderDataModule(ImageDataModule):
             path, key, listing.files, size=self.image_size, decode_one=decode, workers=self.workers, remedy=remedy
         )
         return listing, image
+
+
+def number_of_images(root: Path) -> int:
+    """Return the number of images in a folder. No file is read."""
+    return len(_list(root).files)
 
 
 def common_size(root: Path) -> int:

@@ -8,7 +8,8 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from lightning_ssl_geometry.data import ImageDataModule, ImageFolderDataModule
-from lightning_ssl_geometry.diagnose.comparison import data_in_words
+from lightning_ssl_geometry.data.folder import number_of_images
+from lightning_ssl_geometry.diagnose.comparison import data_in_words, refuse_few_samples
 from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
 from lightning_ssl_geometry.diagnose.given import place_and_views
 
@@ -17,8 +18,10 @@ def checked(module: L.LightningModule, data: LightningDataModule) -> str:
     """Return the data in words, as they will stand in the record of a diagnosis.
 
     If the shape of the images is known, two blank images are passed through the network. The images of a folder are not
-    decoded for this. Raises a ValueError if the network does not take images of this shape.
+    decoded for this. Raises a ValueError if the network does not take images of this shape, or a folder has too few.
     """
+    if isinstance(data, ImageFolderDataModule):
+        refuse_few_samples(number_of_images(data.root))
     shape = _shape(data)
     if shape is not None:
         first = next(module.parameters(), None)

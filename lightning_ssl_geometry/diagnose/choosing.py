@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_ssl_geometry import checks
-from lightning_ssl_geometry.checks import integer, named, switch
-from lightning_ssl_geometry.diagnose.comparison import labels_of, refuse_too_few, same_samples, settings_of
+from lightning_ssl_geometry.checks import inside, integer, named, pathlike, switch
+from lightning_ssl_geometry.diagnose.comparison import (
+    diagnosis_in,
+    labels_of,
+    refuse_few_samples,
+    refuse_too_few,
+    same_samples,
+    samples_of,
+    settings_of,
+)
 from lightning_ssl_geometry.diagnose.scores import NOT_COMPARABLE, Score, scores
 from lightning_ssl_geometry.report.choosing import choice_panels
 from lightning_ssl_geometry.report.figures import View
@@ -199,6 +206,12 @@ class Choice:
             said.append("But no score has been shown to order these models: no interval of tau lies above 0.")
         elif title in self.agreements and not self.agreements[title].orders:
             said.append("But this score has not been shown to order these models: its tau may be 0 or less.")
+        elif not self.agreements and self.accuracy is not None:
+            lost = max(self.accuracy.values()) - self.accuracy[self.best(title)]
+            said.append(
+                f"The classifier knows labels, and the score does not: this choice costs {100 * lost:.1f} points of "
+                "accuracy. With few models, this says nothing about the score on other ones."
+            )
         elif not self.agreements:
             said.append("Nothing says how far to trust this.")
         return said
@@ -229,7 +242,8 @@ def choose(
     settings but for the seed are drawn together, because they resemble each other.
 
     Args:
-        diagnoses: Name of a model -> folder of its diagnosis, of the same samples.
+        diagnoses: Name of a model -> folder of its diagnosis, of the same samples. Of a folder with several versions,
+            the newest is taken.
         labels: Number of labels per class that the classifiers are fitted on, in 10 random draws; the other samples are
             for scoring. None: all labels, in 5 folds.
         settings: Name of a model -> its settings, such as {"temperature": 0.1, "seed": 0}. Agreement is also measured
@@ -247,16 +261,20 @@ def choose(
             `labels` is given and the samples have none, a class has too few samples, `settings` names an unknown model,
             fewer than two models have finite outputs, or the numbers of a diagnosis are broken.
     """
+    named(object, diagnoses=diagnoses)  # what is below says which objects
+    pathlike(**{f"diagnoses[{name!r}]": folder for name, folder in diagnoses.items()})
     refuse_too_few(diagnoses)
     integer(1, resamples=resamples)
     switch(incomparable=incomparable)
     if labels is not None:
         integer(1, labels=labels)
-    checks.seed(seed=seed)
+    integer(0, seed=seed)
+    inside("[0, 4294967295]", seed=seed)  # scikit-learn's
     named(Mapping, settings=settings or {})
     for name in settings or {}:
         if name not in diagnoses:
             raise ValueError(f"Expected `settings` of {', '.join(diagnoses)}, but got {name!r}.")
+    diagnoses = {name: diagnosis_in(Path(folder)) or folder for name, folder in diagnoses.items()}
     outputs = same_samples(diagnoses, layer)
     names = [name for name, held in outputs.items() if bool(held.isfinite().all())]
     remarks = [f"Left out: {name}: its outputs of {layer} are not finite." for name in outputs if name not in names]
@@ -382,6 +400,7 @@ def refuse_early(folder: Path, *, labels: int | None, by: str | None) -> None:
         labels: Argument of :func:`choose`.
         by: Argument of :meth:`Choice.best`.
     """
+    refuse_few_samples(samples_of(folder))
     if by is not None:
         found, left_out = scores(View(tuple(read_groups({"": [folder]}))))
         _refuse_unknown(by, [*(score.title for score in found), *left_out], {})
@@ -459,7 +478,7 @@ def _correct(
 
 def _without_seeds(names: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str] | None]:
     return {
-        name: {key: _spelt(value) for key, value in settings[name].items() if not _is_seed(key)}
+        name: {str(key): _spelt(value) for key, value in settings[name].items() if not _is_seed(str(key))}
         if name in settings
         else None
         for name in names

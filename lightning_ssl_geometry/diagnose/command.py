@@ -45,6 +45,7 @@ from lightning_ssl_geometry.report.side_by_side import comparison_remarks, compa
 from lightning_ssl_geometry.views import SimCLRViews
 
 _YAML = (".yaml", ".yml")
+_OUTPUTS = {"comparison.html", "choose_models.csv", "choose_scores.csv", ".decoded"}
 _MOST_WAITING = 2 * 2**30  # bytes of the weights of models that were checked and wait for their diagnosis
 _BASES = {"model": nn.Module, "data": LightningDataModule, "views": nn.Module}
 _OF_SOURCE = get_type_hints(ModelSource)
@@ -56,7 +57,7 @@ class _Parser(ArgumentParser):
         if not self.exit_on_error or debugging():
             super().error(message, ex)
         options = [each for each in self._option_string_actions if each.startswith("--")]
-        end(of_parser(message, [], command=self.prog, options=options))
+        end(_of_option(of_parser(message, [], command=self.prog, options=options), options))
 
 
 def run(args: Sequence[str]) -> None:
@@ -68,7 +69,8 @@ def run(args: Sequence[str]) -> None:
     if Path(options.what or "").suffix in _YAML:
         given.remove(options.what)
         options = parser.parse_args(["--config", options.what, *given])
-    with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=_as_options):
+    told = partial(_as_options, images=options.images is not None)
+    with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=told):
         _seed(options)
         _refuse_trust_in_a_file(options, given)
         _refuse_contradictions(options)
@@ -89,7 +91,8 @@ def run_choose(args: Sequence[str]) -> None:
         if option.name not in ("compare", "name"):
             _add(parser, option)
     options = parser.parse_args(list(args))
-    with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=_as_options):
+    told = partial(_as_options, images=options.images is not None, of_models=True)
+    with ending_in_one_line(ValueError, OSError, ImportError, MisconfigurationException, told=told):
         _seed(options)
         if options.labels is not None:
             integer(1, labels=options.labels)
@@ -150,16 +153,37 @@ def _write_rows(rows: Sequence[Mapping[str, Any]], path: Path, columns: Sequence
         file.write(text.getvalue().encode())
 
 
-def _as_options(said: str) -> str:
+def _of_option(said: str, options: Sequence[str]) -> str:
+    """Spell a message of jsonargparse on the value of an option that can be left out, but is never null.
+
+    >>> _of_option("labels: Expected a <class 'int'>. Expected a <class 'NoneType'>. Given value: ten.", ["--labels"])
+    "--labels: Expected a <class 'int'>. Given value: ten."
+    """
+    name, null = said.partition(":")[0], " Expected a <class 'NoneType'>."
+    return f"--{said.replace(null, '')}" if f"--{name}" in options and null in said else said
+
+
+def _as_options(said: str, *, images: bool = False, of_models: bool = False) -> str:
     """Spell arguments of Python as options of the command line.
+
+    Args:
+        said: The message.
+        images: Whether `root` of a DataModule is the option `--images`.
+        of_models: Whether the command has no options on a single model, and the models have names before "=".
 
     >>> _as_options("Try `pretrained=False`, or `checkpoint=FILE`.")
     'Try `--pretrained false`, or `--checkpoint FILE`.'
+    >>> _as_options("Try `pretrained=False`, or `checkpoint=FILE`.", of_models=True)
+    'Try `pretrained: false` in a YAML file, or `checkpoint: FILE` in a YAML file.'
     """
-    spelt = re.sub(r"`(\w+)=(\w+)`", r"`--\1 \2`", said)
+    if images:
+        said = said.replace("`root`", "--images")
+    if of_models:
+        said = said.replace("`name`", "the name of a model")
+    spelt = re.sub(r"`(\w+)=(\w+)`", r"`\1: \2` in a YAML file" if of_models else r"`--\1 \2`", said)
     names = "by|incomparable|labels|output|name|seed_everything|batch_size|image_size"
     spelt = re.sub(rf"`({names})`( None)?", lambda found: ("no " if found[2] else "") + f"--{found[1]}", spelt)
-    return re.sub(r"(?<=\w )(True|False)`", lambda found: found[0].lower(), spelt)
+    return re.sub(r"(?<=[\w:] )(True|False)`", lambda found: found[0].lower(), spelt)
 
 
 def _parser() -> ArgumentParser:
@@ -314,14 +338,24 @@ def _compared(options: Namespace, config: str, check: Callable[[Path], None] | N
     refuse_other_files(Path(options.output) / "comparison.html", PAGES_HAVE)
     named = dict(_named(each) for each in options.compare)
     if len(named) < len(options.compare):
-        raise ValueError(f"Expected different names of models, but got {', '.join(options.compare)}.")
+        names = [_named(each)[0] for each in options.compare]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"Expected different names of models, but {names.count(twice)} are named {twice!r}. Name them, as in "
+            f"first={next(what for what in options.compare if _named(what)[0] == twice)}."
+        )
+    if taken := sorted(_OUTPUTS & named.keys()):
+        raise ValueError(f"Expected names of models that are no outputs of the command, but got {taken[0]!r}.")
     refuse_too_few(named)
     beside = [option.name for option in IMAGES if options[option.name]]
     if beside and all(diagnosis_in(Path(what)) for what in named.values()):
         raise ValueError(f"Expected no --{beside[0]}: all models are folders of earlier diagnoses, which keep theirs.")
     waiting: dict[str, _Waiting] = {}
     seen = {name: _checked(name, what, options, waiting=waiting) for name, what in named.items()}
-    refuse_different_data(seen, "Give --image_size or --data, so that all models get the same images.")
+    remedy = "Give --image_size or --data, so that all models get the same images."
+    if any(diagnosis_in(Path(what)) for what in named.values()):
+        remedy = "Name the runs in place of earlier diagnoses, so that all models get the same images."
+    refuse_different_data(seen, remedy)
     folders: dict[str, Path] = {}
     for place, (name, what) in enumerate(named.items(), start=1):
         later = list(named.values())[place:]
@@ -351,6 +385,8 @@ def _checked(name: str, what: str, options: Namespace, *, waiting: dict[str, _Wa
     """
     if earlier := diagnosis_in(Path(what)):
         return data_of(earlier)
+    if options.images is None and options.data is None and not {"timm", "hub"}.isdisjoint(named_source(what)):
+        raise ValueError(f"Model {name!r}: Expected --images or --data: this network brings no images along.")
     try:
         source, loaded = waiting[what] if what in waiting else _found(what, options, asks=True)
         said = checked(loaded.module, _data_for(loaded, options))

@@ -66,7 +66,7 @@ def compare(
             them lacks `layer`.
     """
     refuse_too_few(diagnoses)
-    values, chance = similarity(diagnoses, layer), cka_by_chance(_samples(diagnoses))
+    values, chance = similarity(diagnoses, layer), cka_by_chance(samples_of(Path(next(iter(diagnoses.values())))))
     groups = {name: [folder] for name, folder in diagnoses.items()}
     first, *others = diagnoses
     layers = [layer_similarity(diagnoses, first, other) for other in others]
@@ -83,8 +83,7 @@ def similarity(diagnoses: Mapping[str, str | Path], layer: str = "h") -> NDArray
     output. If the diagnoses cannot be compared, the errors of :func:`compare` are raised.
     """
     outputs = list(same_samples(diagnoses, layer).values())
-    if len(outputs[0]) < _LEAST:
-        raise ValueError(f"Expected diagnoses of at least {_LEAST} samples for CKA, but got {len(outputs[0])}.")
+    refuse_few_samples(len(outputs[0]))
     return cka_or_nan(outputs, unbiased=True).numpy()
 
 
@@ -141,10 +140,16 @@ def layer_similarity(diagnoses: Mapping[str, str | Path], first: str, second: st
     return LayerSimilarity(first, second, rows, columns=columns, values=values)
 
 
-def _samples(diagnoses: Mapping[str, str | Path]) -> int:
-    name, folder = next(iter(diagnoses.items()))
-    with _opened(name, Path(folder)) as held:
+def samples_of(folder: Path) -> int:
+    """Return the number of samples of a diagnosis."""
+    with _opened(folder.name, folder) as held:
         return len(held["index"])
+
+
+def refuse_few_samples(n: int) -> None:
+    """Raise a ValueError if there are too few samples for the unbiased CKA."""
+    if n < _LEAST:
+        raise ValueError(f"Expected at least {_LEAST} samples, which CKA between models needs, but got {n}.")
 
 
 def _layers(name: str, folder: Path) -> list[str]:
@@ -214,7 +219,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 def _read(name: str, folder: Path, layer: str) -> tuple[Tensor, Tensor]:
     with _opened(name, folder) as held:
-        if layer not in held:
+        if layer not in held or layer in _NO_LAYERS:
             layers = ", ".join(key for key in held if key not in _NO_LAYERS)
             raise ValueError(f"Expected `layer` {layer!r} in the diagnosis of {name!r}, but it has {layers}.")
         index, h = torch.from_numpy(held["index"]), torch.from_numpy(held[layer])

@@ -104,6 +104,19 @@ def test_the_count_goes_on_after_a_resume(tmp_path):
         )
 
 
+@pytest.mark.parametrize(("epochs", "warns"), [(4, True), (2, False)])
+def test_a_resumed_fit_without_a_readout_says_so(tmp_path, epochs, warns):
+    """Two epochs are done before; a fit that has nothing left to do says nothing."""
+    trainer = fitted(tmp_path / "a", "spread", CollapseGuard(), epochs=2)
+    trainer.save_checkpoint(tmp_path / "x.ckpt")
+    model, data = SimCLRModule(Encoder("spread"), nn.Identity(), InfoNCELoss(0.5)), DigitsDataModule(32, subset=200)
+    resumed = quiet(tmp_path / "b", max_epochs=epochs, callbacks=[CollapseGuard()], limit_val_batches=0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        resumed.fit(model, datamodule=data, ckpt_path=tmp_path / "x.ckpt", weights_only=False)
+    assert any("had no readout of 'val' in this fit" in str(each.message) for each in said) == warns
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

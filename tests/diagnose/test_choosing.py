@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -239,11 +240,22 @@ def test_the_settings_of_a_foreign_folder_are_not_taken(tmp_path, monkeypatch):
         ({"settings": {"m": 3}}, "Expected `settings` to hold Mappings, but 'm' is of type int"),
         ({"settings": [1]}, "Expected `settings` to be a dict of names and Mappings, but got a list"),
         ({"layer": "g"}, "Expected `layer` 'g' in the diagnosis of 'rank 1', but it has h"),
+        ({"layer": "label"}, "Expected `layer` 'label' in the diagnosis of 'rank 1', but it has h"),
+        ({"seed": -1}, "Expected `seed` to be an integer >= 0, but got -1"),
+        ({"seed": 2**32}, r"Expected `seed` in \[0, 4294967295\], but got 4294967296"),
+        ({"diagnoses": None}, "Expected `diagnoses` to be a dict of names and objects, but got a NoneType"),
+        ({"diagnoses": {"a": None}}, r"Expected `diagnoses\['a'\]` to be a path, but got"),
     ],
 )
 def test_bad_arguments(digits, arguments, message):
     with pytest.raises(ValueError, match=message):
-        choose(digits, **arguments)
+        choose(**{"diagnoses": digits} | arguments)
+
+
+def test_keys_of_settings_may_be_numbers_and_folders_may_hold_versions(digits):
+    above = {name: Path(folder).parent for name, folder in digits.items()}
+    found = choose(above, settings={"rank 1": {1: 2}}, resamples=5)
+    assert found.accuracy == choose(digits, resamples=5).accuracy
 
 
 @pytest.mark.parametrize(
@@ -425,6 +437,9 @@ def test_what_one_diagnosis_shows_is_said_after_one(tmp_path, saved, capsys, wor
     ("words", "said"),
     [
         (["--labels", "-1"], "Expected --labels to be an integer >= 1, but got -1"),
+        (["--labels", "ten"], "error: --labels: Expected an integer, but got ten"),
+        (["--images", "3"], "at least 4 samples, which CKA between models needs, but got 3"),
+        (["--images", "broken"], "Expected --images to have whole images only, but "),
         (["--seed_everything", "-1"], "Expected --seed_everything in [0, 4294967295], but got -1"),
         (["--batch_size", "0"], "Expected --batch_size to be an integer >= 1, but got 0"),
         (["--image_size", "0"], "Expected --image_size to be an integer >= 1, but got 0"),
@@ -432,6 +447,13 @@ def test_what_one_diagnosis_shows_is_said_after_one(tmp_path, saved, capsys, wor
 )
 def test_numbers_out_of_range_are_said_before_any_work(tmp_path, saved, capsys, words, said):
     (tmp_path / "net.yaml").write_text("model: {class_path: lightning_ssl_geometry.nn.SmallCNN}")
+    few, broken = tmp_path / "3", tmp_path / "broken"
+    for place, file in enumerate(sorted(saved.glob("*/*.png"))[:3]):
+        few.mkdir(exist_ok=True)
+        shutil.copy(file, few / f"{place}.png")
+    broken.mkdir()
+    (broken / "gone.png").symlink_to(broken / "nowhere.png")
+    words = [str(tmp_path / word) if word in ("3", "broken") else word for word in words]
     given = ["--images", str(saved), "--image_size", "8", "--output", str(tmp_path / "out"), *words]
     with pytest.raises(SystemExit):
         command.run_choose([f"a={tmp_path / 'net.yaml'}", f"b={tmp_path / 'net.yaml'}", *given])
@@ -575,7 +597,20 @@ def test_a_pick_comes_with_how_far_to_trust_it(digits):
     assert len(one.advice(first)) == 2
     assert one.advice(last)[-1].startswith("But this score has not been shown")
     two = choose({name: digits[name] for name in ("rank 1", "rank 4")})
-    assert two.advice()[-1] == "Nothing says how far to trust this."
+    worst = max(two.scores, key=lambda score: two.accuracy["rank 4"] - two.accuracy[two.best(score.title)]).title
+    lost = 100 * (two.accuracy["rank 4"] - two.accuracy[two.best(worst)])
+    assert lost >= 0
+    assert f"this choice costs {lost:.1f} points of accuracy." in two.advice(worst)[-1]
+    assert replace(two, accuracy=None).advice()[-1] == "Nothing says how far to trust this."
+
+
+def test_a_message_names_what_this_command_has(saved, tmp_path, capsys):
+    (tmp_path / "net.yaml").write_text("model: {class_path: lightning_ssl_geometry.nn.SmallCNN}")
+    models = [f"{name}={tmp_path / 'net.yaml'}" for name in ("../a", "b")]
+    given = ["--images", str(saved), "--image_size", "8", "--output", str(tmp_path / "out")]
+    with pytest.raises(SystemExit):
+        command.run_choose([*models, *given])
+    assert "Expected the name of a model to be the name of a folder in" in capsys.readouterr().err
 
 
 def test_the_same_number_is_one_score(tmp_path):

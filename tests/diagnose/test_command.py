@@ -446,7 +446,10 @@ def test_names_as_lightning_gives_them_to_checkpoints(here):
             ["timm:resnet10t", "--pretrained", "false", "--data", "DigitsDataModule", "--devices", "0"],
             "`Trainer(devices=0)` value is not",
         ),
-        (["--compare", "a=x", "a=y"], "different names of models, but got a=x, a=y"),
+        (["--compare", "a=x", "a=y"], "different names of models, but 2 are named 'a'. Name them, as in first=a=x"),
+        (["--compare", "s/one.ckpt", "s/two.ckpt"], "but 2 are named 's'. Name them, as in first=s/one.ckpt"),
+        (["--compare", "comparison.html=x", "b=y"], "that are no outputs of the command, but got 'comparison.html'"),
+        (["--compare", "timm:resnet10t", "timm:resnet18"], "Model 'resnet10t': Expected --images or --data"),
         (["--compare", "a=bad.yaml", "b=x"], "Expected bad.yaml to say what to look at"),
         (["timm:resnet10t", "--no_such_option", "3"], "no_such_option"),
     ],
@@ -457,6 +460,9 @@ def test_bad_input(here, capsys, args, message):
     (here / "broken/checkpoints/last.ckpt").touch()
     (here / "broken/config.yaml").write_text("model: {class_path: no.such.Class}")
     (here / "bad.yaml").write_text("no_such_option: 3\n")
+    (here / "s").mkdir()
+    for name in ("one", "two"):
+        (here / f"s/{name}.ckpt").touch()
     said = refused(capsys, *args)
     assert message in said
     assert said.startswith("ssl-geometry: error: ")

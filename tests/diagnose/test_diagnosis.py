@@ -247,7 +247,7 @@ def test_comparisons_that_say_nothing(tmp_path):
         few = {name: values[:3] for name, values in held.items()}
     shutil.copytree(first, tmp_path / "few")
     np.savez(tmp_path / "few/representations.npz", **few)
-    with pytest.raises(ValueError, match="diagnoses of at least 4 samples for CKA, but got 3"):
+    with pytest.raises(ValueError, match="at least 4 samples, which CKA between models needs, but got 3"):
         compare({"a": tmp_path / "few", "b": tmp_path / "few"}, tmp_path / "c.html")
     fewer = look(subject(), tmp_path, DigitsDataModule(channels=3, test_fraction=0.1), name="b")
     with pytest.raises(ValueError, match="of the same samples, but of 359 of 'a' and 180 of 'b' only"):
