@@ -287,10 +287,10 @@ def head(axes: "Axes", text: str, color: str, row: int = 0) -> None:
     axes.texts[-1].set_in_layout(False)
 
 
-def x_axis(axes: "Axes", label: str, limits: tuple[float, float]) -> None:
-    """Set limits, ticks and name of the horizontal axis."""
+def x_axis(axes: "Axes", label: str, limits: tuple[float, float], most: int = 6) -> None:
+    """Set limits, at most so many ticks, and the name of the horizontal axis."""
     axes.set_xlim(limits[0], limits[1] if limits[1] > limits[0] else limits[0] + 1)
-    axes.set_xlabel(f"{label}{set_ticks(axes, 'x', log=False)}", parse_math=False)
+    axes.set_xlabel(f"{label}{set_ticks(axes, 'x', log=False, most=most)}", parse_math=False)
 
 
 def named_axis(axes: "Axes", names: Sequence[str]) -> None:

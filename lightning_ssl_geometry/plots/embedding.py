@@ -122,7 +122,7 @@ def _plane(axes: "Axes", title: str, far: float, names: Sequence[str]) -> None:
     across, up = names or ("first dimension", "second dimension")
     y_axis(axes, np.array([-far, far]), up, floor=None, log=False)
     head(axes, title, COLORS["ink"], row=1)
-    x_axis(axes, across, (-far, far))
+    x_axis(axes, across, (-far, far), most=4)  # numbers such as 0.25 side by side need room
     axes.set_ylim(axes.get_xlim())
     if names:
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _FOOT, _LARGEST, _ROOM, _NUMBER = 28.0, 52.0, 25.0, 20.0  # in pixels; a value needs that room
 _LETTER, _LINE, _TALLEST = 0.6, 13.0, 420.0  # mean width in heights of the text; pixels
-_NAME = 0.25 * WIDTH  # of a layer
+_NAME, _WIDEST = 0.25 * WIDTH, 0.45 * WIDTH  # of a name, and of that of a row where there is room
 _NO_CAPTION = Caption()
 
 
@@ -86,10 +86,13 @@ def cross_matrix(
         raise ValueError(
             f"Expected `values` of shape {shape} for {shape[0]} rows and {shape[1]} columns, but got {values.shape}."
         )
+    whole = rows, columns
     figure, (axes, scale) = canvas(2, bare=True)
     axes.set(xlim=(0, shape[1]), ylim=(0, shape[0]))
     _shade(axes, values, limits)
-    aside, below = (_LETTER * TEXT * max(len(shortened(name, _NAME)) for name in each) for each in (rows, columns))
+    rows = [shortened(name, min(_WIDEST, max(_NAME, WIDTH - 14 - _ROOM * shape[1]))) for name in rows]
+    columns = [shortened(name, _NAME) for name in columns]
+    aside, below = (_LETTER * TEXT * max(map(len, each)) for each in (rows, columns))
     left = aside + 12
     cell = min(_LARGEST, (WIDTH - left - 2) / shape[1], _TALLEST / shape[0])
     most, tall, foot = cell * shape[1], cell * shape[0], below + 2 * _LINE + _FOOT
@@ -98,7 +101,7 @@ def cross_matrix(
     _name(axes, rows, columns, every=every)
     if cell >= _ROOM:
         _write_values(axes, values, form)
-    _tips(axes, rows, values, cell=cell, columns=columns)
+    _tips(axes, whole[0], values, cell=cell, columns=whole[1])
     write(axes, shortened(ylabel, WIDTH), (0, 1), offset=(-axes.bbox.x0, 16), color=COLORS["muted"], ha="left")
     write(axes, shortened(xlabel, WIDTH), (0, 0), offset=(0, -below - 16), color=COLORS["muted"], ha="left")
     put(scale, axes.bbox.x0, figure.bbox.height - axes.bbox.y0 + below + 2 * _LINE + 4, wide=76, tall=8)
@@ -108,14 +111,12 @@ def cross_matrix(
 
 def _name(axes: "Axes", rows: Sequence[str], columns: Sequence[str], every: int) -> None:
     for place in range(0, len(rows), every):
-        text = shortened(rows[place], _NAME)
         at = (0.0, place + 0.5)
-        write(axes, text, at, offset=(-6, 0), color=COLORS["ink"], coords=("axes fraction", "data"))
+        write(axes, rows[place], at, offset=(-6, 0), color=COLORS["ink"], coords=("axes fraction", "data"))
     for place in range(0, len(columns), every):
-        text = shortened(columns[place], _NAME)
-        axes.annotate(text, (place + 0.5, 0), (0, -6), xycoords=("data", "axes fraction"), textcoords="offset points",
-                      rotation=90, ha="center", va="top", fontsize=TEXT, color=COLORS["ink"], parse_math=False,
-                      annotation_clip=False)  # fmt: skip
+        axes.annotate(columns[place], (place + 0.5, 0), (0, -6), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", rotation=90, ha="center", va="top", fontsize=TEXT,
+                      color=COLORS["ink"], parse_math=False, annotation_clip=False)  # fmt: skip
 
 
 def _shade(axes: "Axes", values: Floats, limits: tuple[float, float]) -> None:

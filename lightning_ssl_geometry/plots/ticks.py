@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
-def set_ticks(axes: "Axes", which: Literal["x", "y"], log: bool) -> str:
-    """Set round ticks within the limits of the axis `which`. Return the offset or power of ten that the labels omit."""
+def set_ticks(axes: "Axes", which: Literal["x", "y"], log: bool, most: int = 6) -> str:
+    """Set round ticks within the limits of the axis `which`. Return the offset or power of ten that the labels omit.
+
+    `most` is the largest number of ticks of an axis that is not logarithmic.
+    """
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     low, high = sorted(map(float, axes.get_xlim() if which == "x" else axes.get_ylim()))
     decades = log and high >= 10 * low
     subs = (1.0,) if high >= 1e3 * low else (1.0, 2.0, 5.0)
     whole = which == "x" and low.is_integer() and high.is_integer()  # epochs, steps and indices
-    linear = MaxNLocator(nbins=5, steps=[1, 2, 5, 10] if whole else [1, 2, 2.5, 5, 10], integer=whole)
+    linear = MaxNLocator(nbins=most - 1, steps=[1, 2, 5, 10] if whole else [1, 2, 2.5, 5, 10], integer=whole)
     locator = LogLocator(subs=subs, numticks=6) if decades else linear
     ticks = np.array([tick for tick in locator.tick_values(low, high) if low <= tick <= high])
     labels, left_out = ([_decade(tick) for tick in ticks], "") if decades else _tick_labels(ticks)
