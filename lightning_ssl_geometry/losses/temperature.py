@@ -33,7 +33,8 @@ class _FixedTemperature(nn.Module):
         self.temperature = tuple(temperature.tolist())
 
     def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        return torch.tensor(self.temperature, dtype=torch.promote_types(z1.dtype, torch.float32), device=z1.device)
+        dtype = torch.promote_types(z1.dtype, torch.float32)
+        return torch.tensor(self.temperature, dtype=dtype).to(z1.device, non_blocking=True)
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature}"

@@ -145,7 +145,7 @@ def pooling_for(names: Sequence[Axis], pooling: Pooling) -> Pooling:
 
 def _weights(pooling: Pooling, scales: Sequence[float], z: Tensor) -> Tensor:
     """Return factors (S, 1, H, W) for maps z (N, C, S, R, H, W), with which a mean over (H, W) is that of `pooling`."""
-    scale = torch.tensor(scales, dtype=torch.promote_types(z.dtype, torch.float32), device=z.device)
+    scale = torch.tensor(scales, dtype=torch.promote_types(z.dtype, torch.float32)).to(z.device, non_blocking=True)
     if pooling == "area":
         return (scale[0] / scale).square().view(-1, 1, 1, 1).to(z.dtype)
     shares = []

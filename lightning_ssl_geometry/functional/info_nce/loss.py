@@ -111,5 +111,5 @@ def _tempered(
     if isinstance(temperature, int | float):
         return x1, x2, 1 / temperature
     tau = temperature if isinstance(temperature, Tensor) else torch.tensor(temperature, dtype=x1.dtype)
-    factor = tau.to(x1.device, x1.dtype) ** (-1 / degree)
+    factor = tau.to(x1.device, x1.dtype, non_blocking=True) ** (-1 / degree)
     return x1 * factor, x2 * factor, 1.0
