@@ -10,7 +10,7 @@ from typing import ClassVar, Unpack, get_args
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl_geometry.checks import finite, floating, integer, one_of, shaped, switch
+from lightning_ssl_geometry.checks import finite, floating, integer, listed, one_of, shaped, switch
 from lightning_ssl_geometry.cost import Cost
 from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.diagnostics.accumulate import evaluating
@@ -191,6 +191,7 @@ class InvarianceError(Diagnostic):
         integer(2, turns=turns)
         switch(circular=circular)
         background(fill)
+        listed(factors=factors)
         if not factors or not all(0 < factor < math.inf for factor in factors):
             raise ValueError(f"Expected `factors` with at least one, each > 0 and finite, but got {tuple(factors)}.")
         self.group: Transformation = group

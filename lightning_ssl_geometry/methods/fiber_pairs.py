@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_ssl_geometry.checks import inside, one_of, switch, whole
+from lightning_ssl_geometry.checks import at_least, inside, one_of, switch, whole
 from lightning_ssl_geometry.functional.groups.fibers import (
     Axis,
     FiberGroup,
@@ -108,10 +108,8 @@ class FiberPairs:
             raise ValueError(
                 f"Expected no `max_distance` for `mode` = 'a-ssl', whose pairs have none, but got {max_distance}."
             )
-        if max_distance is not None and not max_distance >= 1:
-            raise ValueError(
-                f"Expected `max_distance` >= 1, so that two different base spaces are a pair, but got {max_distance}."
-            )
+        if max_distance is not None:
+            at_least(1, max_distance=max_distance)  # so that two different base spaces are a pair
         inside("[0, inf)", min_distance=min_distance)
         if mode == "a-ssl" and min_distance:
             raise ValueError(

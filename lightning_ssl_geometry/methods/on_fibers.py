@@ -5,6 +5,7 @@ __all__ = ["OnFibers", "fiber_head"]
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import checks
+from lightning_ssl_geometry.functional.groups.fibers import check_group_shape
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.methods.classification import classification
 from lightning_ssl_geometry.methods.fiber_pairs import FiberPairs
@@ -28,10 +29,14 @@ class OnFibers(SSLModule):
         """Take the pairs, (S, R) or None for that of the backbone, the classifier, and the seed of the base spaces.
 
         Raises:
-            ValueError: If the pairs are of other orientations than the backbone's attribute `orientation`, or `seed` is
-                none.
+            ValueError: If the pairs are of other orientations than the backbone's attribute `orientation`, or another
+                argument is wrong.
         """
         checks.seed(seed=seed)
+        if group_shape is not None:
+            check_group_shape(group_shape)
+        if not isinstance(classifier, nn.Module | None):
+            raise ValueError(f"Expected `classifier` to be a module or None, but got {classifier!r}.")
         kind = getattr(self.backbone, "orientation", None)
         if kind is not None and not {"rotation", "dihedral", "hue"}.isdisjoint(pairs.group) and kind not in pairs.group:
             raise ValueError(f"Expected `group` with {kind!r}, the backbone's orientations, but got {pairs.group}.")

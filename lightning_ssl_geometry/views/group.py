@@ -131,6 +131,8 @@ class GroupViews(ImageViews):
 
 def _in_order(action: Action | Sequence[Action] | None) -> tuple[Action, ...]:
     choices: tuple[Action, ...] = get_args(Action)
+    if not isinstance(action, str | Sequence | None):
+        raise ValueError(f"Expected `action` to be a name, a list of names or None, but got {action!r}.")
     named = () if action is None else (action,) if isinstance(action, str) else tuple(action)
     for name in named:
         one_of(choices, action=name)

@@ -301,6 +301,10 @@ def test_the_monitor_logs_means_and_writes_elements(tmp_path):
         (lambda: EquivarianceError(group_shape=(1, 3), turns=4), "multiple of 4 for `turns` = 4, but got 3"),
         (lambda: EquivarianceError("scale", scales=(1.0,)), "`scales` > 0, at least 2, ascending"),
         (lambda: EquivarianceError(stride=0), "`stride` >= 1, but got 0"),
+        (lambda: EquivarianceError(stride=1.5), "`stride` to be a list, but got"),
+        (lambda: EquivarianceError(stride=[1.5]), "`stride` to be an integer >= 1, but got 1.5"),
+        (lambda: EquivarianceError(group_shape=4), "of positive integers, but got 4"),
+        (lambda: InvarianceError(factors=0.5), "`factors` to be a list, but got"),
         (lambda: EquivarianceError(margin=-1), "`margin` >= 0, but got -1"),
         (lambda: EquivarianceError(fill="0.5"), "`fill` to be a number, or one per channel, but got '0.5'"),
         (

@@ -246,6 +246,7 @@ SCALE = r"`scale` = \(minimum, maximum\) with 0.0 < minimum <= maximum < inf"
         ),
         ({"action": ["rotation", "shear"]}, "`action` to be one of .*, but got 'shear'"),
         ({"action": ["scale", "scale"]}, r"each `action` once, but got \('scale', 'scale'\)"),
+        ({"action": 3}, "`action` to be a name, a list of names or None, but got 3"),
         ({"num_views": 0}, "`num_views` to be an integer >= 1, but got 0"),
         ({"num_views": 1.5}, "`num_views` to be an integer >= 1, but got 1.5"),
         ({"max_shift": -0.1}, r"`max_shift` in \[0, 1\], but got -0.1"),

@@ -39,9 +39,21 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from lightning_ssl_geometry.checks import ascending, at_least, embeddings, floating, integer, one_of, shaped, switch
+from lightning_ssl_geometry.checks import (
+    ascending,
+    at_least,
+    embeddings,
+    floating,
+    integer,
+    listed,
+    one_of,
+    shaped,
+    switch,
+    whole,
+)
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.functional.groups.action import rescale, translate
+from lightning_ssl_geometry.functional.groups.fibers import check_group_shape
 from lightning_ssl_geometry.functional.groups.orientation import (
     Orientation,
     number_of_orientations,
@@ -127,8 +139,8 @@ class EquivarianceSettings:
         switch(circular=self.circular)
         if self.turns is not None:
             integer(2, turns=self.turns)
-        if shape is not None and (len(shape) != 2 or min(shape) < 1):
-            raise ValueError(f"Expected `group_shape` (S, R) of positive integers, but got {tuple(shape)}.")
+        if shape is not None:
+            check_group_shape(shape)
         self.check_group(shape)
         if layers is not None and (not layers or isinstance(layers, str) or len(set(layers)) < len(layers)):
             raise ValueError(
@@ -137,7 +149,9 @@ class EquivarianceSettings:
         names = len(layers or [OUTPUT])
         if isinstance(stride, int | None):
             stride = [1 if stride is None else stride] * names
-        at_least(1, stride=min(stride, default=1))
+        listed(stride=stride)
+        for each in stride:
+            whole(1, stride=each)
         if len(stride) != names:
             raise ValueError(f"Expected `stride` with one value for each of {names}, but got {stride}.")
         at_least(0, margin=self.margin)
