@@ -7,7 +7,10 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
@@ -357,13 +360,27 @@ def _compared(options: Namespace, config: str, check: Callable[[Path], None] | N
         remedy = "Name the runs in place of earlier diagnoses, so that all models get the same images."
     refuse_different_data(seen, remedy)
     folders: dict[str, Path] = {}
-    for place, (name, what) in enumerate(named.items(), start=1):
-        later = list(named.values())[place:]
-        found = waiting.get(what) if what in later else waiting.pop(what, None)
-        folders[name] = _diagnosed(name, what, options, config=config, found=found)
-        if check is not None and place == 1:
-            check(folders[name])
+    with _told_how_to_go_on(named, folders):
+        for place, (name, what) in enumerate(named.items(), start=1):
+            later = list(named.values())[place:]
+            found = waiting.get(what) if what in later else waiting.pop(what, None)
+            folders[name] = _diagnosed(name, what, options, config=config, found=found)
+            if check is not None and place == 1:
+                check(folders[name])
     return folders
+
+
+@contextmanager
+def _told_how_to_go_on(named: Mapping[str, str], folders: Mapping[str, Path]) -> Iterator[None]:
+    """Name the diagnoses that a command has made before it was interrupted or failed, so that they can be used."""
+    try:
+        yield
+    except BaseException:
+        made = {name: folder for name, folder in folders.items() if not diagnosis_in(Path(named[name]))}
+        if made and len(made) < len(named) and getattr(rank_zero_only, "rank", 0) == 0:
+            words = shlex.join(f"{name}={made.get(name, what)}" for name, what in named.items())
+            sys.stderr.write(f"{len(made)} of {len(named)} models are diagnosed. To go on from here, name {words}\n")
+        raise
 
 
 def _compare(options: Namespace, config: str) -> None:

@@ -604,6 +604,35 @@ def test_a_pick_comes_with_how_far_to_trust_it(digits):
     assert replace(two, accuracy=None).advice()[-1] == "Nothing says how far to trust this."
 
 
+def test_what_was_diagnosed_before_an_interruption_can_be_used(saved, tmp_path, capsys, monkeypatch):
+    (tmp_path / "net.yaml").write_text("model: {class_path: lightning_ssl_geometry.nn.SmallCNN}")
+    models = [f"{name}={tmp_path / 'net.yaml'}" for name in ("a", "b")]
+    (tmp_path / "flat").mkdir()
+    for file in saved.glob("*/*.png"):
+        shutil.copy(file, tmp_path / "flat")
+    given = ["--images", str(tmp_path / "flat"), "--image_size", "8", "--output", str(tmp_path / "out")]
+    given += ["--progress", "false"]
+    diagnose_one, begun = command._diagnosed, []
+
+    def interrupted(name, *further, **options):
+        begun.append(name)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return diagnose_one(name, *further, **options)
+
+    monkeypatch.setattr(command, "_diagnosed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command.run_choose([*models, *given])
+    said = capsys.readouterr().err
+    assert f"1 of 2 models are diagnosed. To go on from here, name a={tmp_path}/out/a/version_0 b={tmp_path}" in said
+    words = said.partition("here, name ")[2].split()
+    capsys.readouterr()
+    command.run_choose([*words, *given])
+    assert begun == ["a", "b", "a", "b"]
+    assert [path.name for path in sorted((tmp_path / "out/a").iterdir())] == ["version_0"]
+    assert "The numbers:" in capsys.readouterr().out
+
+
 def test_a_message_names_what_this_command_has(saved, tmp_path, capsys):
     (tmp_path / "net.yaml").write_text("model: {class_path: lightning_ssl_geometry.nn.SmallCNN}")
     models = [f"{name}={tmp_path / 'net.yaml'}" for name in ("../a", "b")]
