@@ -3,6 +3,7 @@
 __all__ = [
     "at_least",
     "class_numbers",
+    "counts",
     "dense",
     "embeddings",
     "finite",
@@ -190,6 +191,19 @@ def _said(value: Any) -> str:
         return f"a tensor of shape {tuple(value.shape)}, {value.dtype}"
     said = repr(value)
     return said if len(said) <= 40 else f"a {type(value).__name__}"
+
+
+def counts(number: int, **arguments: object) -> None:
+    """Raise a ValueError if an argument is no list of `number` positive integers."""
+    for name, value in arguments.items():
+        listed(**{name: value})
+        held = list(value)  # type: ignore[call-overload]
+        if len(held) != number or not all(_is_count(each) for each in held):
+            raise ValueError(f"Expected `{name}` to be {number} positive integers, but got {value!r}.")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def seed(**arguments: object) -> None:

@@ -5,7 +5,6 @@ __all__ = ["OnFibers", "fiber_head"]
 from torch import Tensor, nn
 
 from lightning_ssl_geometry import checks
-from lightning_ssl_geometry.functional.groups.fibers import check_group_shape
 from lightning_ssl_geometry.methods.base import SSLModule
 from lightning_ssl_geometry.methods.classification import classification
 from lightning_ssl_geometry.methods.fiber_pairs import FiberPairs
@@ -34,7 +33,7 @@ class OnFibers(SSLModule):
         """
         checks.seed(seed=seed)
         if group_shape is not None:
-            check_group_shape(group_shape)
+            checks.counts(2, group_shape=group_shape)
         if not isinstance(classifier, nn.Module | None):
             raise ValueError(f"Expected `classifier` to be a module or None, but got {classifier!r}.")
         kind = getattr(self.backbone, "orientation", None)

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, LayerGeometry
-from lightning_ssl_geometry.diagnose import choose, choosing, command, diagnose
+from lightning_ssl_geometry.diagnose import choose, choosing, command, diagnose, several
 from lightning_ssl_geometry.diagnose.comparison import similarity
 from lightning_ssl_geometry.diagnose.run_settings import run_settings
 from lightning_ssl_geometry.diagnostics import Diagnostic
@@ -612,7 +612,7 @@ def test_what_was_diagnosed_before_an_interruption_can_be_used(saved, tmp_path, 
         shutil.copy(file, tmp_path / "flat")
     given = ["--images", str(tmp_path / "flat"), "--image_size", "8", "--output", str(tmp_path / "out")]
     given += ["--progress", "false"]
-    diagnose_one, begun = command._diagnosed, []
+    diagnose_one, begun = several._diagnosed, []
 
     def interrupted(name, *further, **options):
         begun.append(name)
@@ -620,7 +620,7 @@ def test_what_was_diagnosed_before_an_interruption_can_be_used(saved, tmp_path, 
             raise KeyboardInterrupt
         return diagnose_one(name, *further, **options)
 
-    monkeypatch.setattr(command, "_diagnosed", interrupted)
+    monkeypatch.setattr(several, "_diagnosed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         command.run_choose([*models, *given])
     said = capsys.readouterr().err

@@ -16,9 +16,9 @@ from torch import nn
 from lightning_ssl_geometry.cli import main
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.diagnose import ModelSource
-from lightning_ssl_geometry.diagnose.command import _named
 from lightning_ssl_geometry.diagnose.loaded import Loaded
 from lightning_ssl_geometry.diagnose.model_source import _locate, source_name
+from lightning_ssl_geometry.diagnose.several import named_model
 from lightning_ssl_geometry.methods import SimCLRModule
 
 CONFIG = {
@@ -283,7 +283,7 @@ def test_each_model_is_checked_before_the_first_is_looked_at(here, run, capsys, 
     def looked(*_, **__):
         raise AssertionError("a model was looked at before all were checked")
 
-    monkeypatch.setattr("lightning_ssl_geometry.diagnose.command.diagnose", looked)
+    monkeypatch.setattr("lightning_ssl_geometry.diagnose.by_options.diagnose", looked)
     write_images(here / "images", n=10)
     given = what if isinstance(what, str) else third(here, "given", **what)
     models = [f"first={run}", "second=timm:resnet10t", f"last={given}", "--pretrained", "false"]
@@ -315,7 +315,7 @@ def test_random_weights_do_not_depend_on_who_comes_before_and_no_model_is_loaded
     load, loaded = ModelSource.load, []
     monkeypatch.setattr(ModelSource, "load", lambda source, **given: loaded.append(source) or load(source, **given))
     if most is not None:
-        monkeypatch.setattr("lightning_ssl_geometry.diagnose.command._MOST_WAITING", most)
+        monkeypatch.setattr("lightning_ssl_geometry.diagnose.several._MOST_WAITING", most)
     write_images(here / "images")
     (here / "b.yaml").write_text("timm: resnet10t\npretrained: false\n")
     main(["diagnose", "--compare", "a=timm:resnet10t", "b=b.yaml", "--pretrained", "false",
@@ -377,8 +377,8 @@ def test_representations_of_a_training_run_are_no_diagnosis(here, run):
 
 def test_names_as_lightning_gives_them_to_checkpoints(here):
     (here / "epoch=1-step=10.ckpt").touch()
-    assert _named("epoch=1-step=10.ckpt")[1] == "epoch=1-step=10.ckpt"
-    assert _named("mine=epoch=1-step=10.ckpt") == ("mine", "epoch=1-step=10.ckpt")
+    assert named_model("epoch=1-step=10.ckpt")[1] == "epoch=1-step=10.ckpt"
+    assert named_model("mine=epoch=1-step=10.ckpt") == ("mine", "epoch=1-step=10.ckpt")
     (here / "run/version_best").mkdir(parents=True)
     for place in ("version_2", "version_10"):
         (here / "run" / place / "checkpoints").mkdir(parents=True)

@@ -303,7 +303,7 @@ def test_the_monitor_logs_means_and_writes_elements(tmp_path):
         (lambda: EquivarianceError(stride=0), "`stride` >= 1, but got 0"),
         (lambda: EquivarianceError(stride=1.5), "`stride` to be a list, but got"),
         (lambda: EquivarianceError(stride=[1.5]), "`stride` to be an integer >= 1, but got 1.5"),
-        (lambda: EquivarianceError(group_shape=4), "of positive integers, but got 4"),
+        (lambda: EquivarianceError(group_shape=4), "`group_shape` to be a list, but got"),
         (lambda: InvarianceError(factors=0.5), "`factors` to be a list, but got"),
         (lambda: EquivarianceError(margin=-1), "`margin` >= 0, but got -1"),
         (lambda: EquivarianceError(fill="0.5"), "`fill` to be a number, or one per channel, but got '0.5'"),

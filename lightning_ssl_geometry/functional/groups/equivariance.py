@@ -42,6 +42,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from lightning_ssl_geometry.checks import (
     ascending,
     at_least,
+    counts,
     embeddings,
     floating,
     integer,
@@ -53,7 +54,6 @@ from lightning_ssl_geometry.checks import (
 )
 from lightning_ssl_geometry.deprecation import old_names
 from lightning_ssl_geometry.functional.groups.action import rescale, translate
-from lightning_ssl_geometry.functional.groups.fibers import check_group_shape
 from lightning_ssl_geometry.functional.groups.orientation import (
     Orientation,
     number_of_orientations,
@@ -140,7 +140,7 @@ class EquivarianceSettings:
         if self.turns is not None:
             integer(2, turns=self.turns)
         if shape is not None:
-            check_group_shape(shape)
+            counts(2, group_shape=shape)
         self.check_group(shape)
         if layers is not None and (not layers or isinstance(layers, str) or len(set(layers)) < len(layers)):
             raise ValueError(

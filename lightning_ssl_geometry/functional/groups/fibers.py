@@ -28,7 +28,6 @@ __all__ = [
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from numbers import Integral
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -131,13 +130,6 @@ def check_group(group: Axis | Sequence[Axis]) -> tuple[Axis, ...]:
     if len(turned := [name for name in names if name in _OF_ORIENTATIONS]) > 1:
         raise ValueError(f"Expected `group` with one of {_OF_ORIENTATIONS}, which share an axis, but got {turned}.")
     return tuple(name for name in get_args(Axis) if name in names)
-
-
-def check_group_shape(shape: object) -> None:
-    """Raise a ValueError unless `shape` is a list of two positive integers."""
-    listed = isinstance(shape, Sequence) and len(shape) == 2
-    if not listed or not all(isinstance(size, Integral) and int(size) >= 1 for size in shape):  # type: ignore[attr-defined]
-        raise ValueError(f"Expected `group_shape` (S, R) of positive integers, but got {shape!r}.")
 
 
 def pooling_for(names: Sequence[Axis], pooling: Pooling) -> Pooling:
