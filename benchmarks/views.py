@@ -15,7 +15,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_ssl_geometry.views import SimCLRViews
+from lightning_ssl_geometry.views import SimCLRViews, simclr
 
 THREADS = 2
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
@@ -197,6 +197,23 @@ def _every(data: Dataset[object], n: int) -> None:
     all_items(map(data.__getitem__, range(n)))
 
 
+def chunks(image: Tensor, repeats: int) -> None:
+    """Print the time of a batch by the number of pixels that are made at once and by the number of threads."""
+    simclr.one_thread = lambda *_: nullcontext()  # here all cells have the threads that they name
+    batch = image[: batch_of(image)]
+    columns = [(threads, power) for threads in (1, THREADS) for power in (17, 19, 21)]
+    names = [f"{threads} threads, 2^{power}" for threads, power in columns]
+    print(f"\n| {len(batch)} images, ms by pixels at once | {' | '.join(names)} |\n| --- |{' ---: |' * len(names)}")
+    for color in ("exact", "fast"):
+        cells = []
+        for threads, power in columns:
+            torch.set_num_threads(threads)
+            views = SimCLRViews(blur=0.0, color=color, chunk_size=max(1, 2**power // image[0, 0].numel()))
+            found = medians({"": partial(all_views, views, batch)}, repeats, time.perf_counter)
+            cells.append(f"{1e3 * found[''][0]:.0f}")
+        print(f"| {color} | {' | '.join(cells)} |", flush=True)
+
+
 def deviation(image: Tensor) -> None:
     index = torch.arange(len(image))
     print("\n| strength | mean of abs(fast - exact), in 1/255 | root mean square |\n| --- | ---: | ---: |")
@@ -211,10 +228,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--images", type=int, default=4096)
     parser.add_argument("--size", type=int, default=32, help="height and width in pixels")
+    parser.add_argument(
+        "--chunks", action="store_true", help="the time by pixels at once and threads, and nothing else"
+    )
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")  # lightly's and PIL's deprecations
     image = photographs(arguments.images, arguments.size)
     print(machine("torchvision", "lightly", "pillow", "albumentationsx", "torchaug", size=arguments.size))
+    if arguments.chunks:
+        chunks(image, arguments.repeats)
+        return
     for blur in (0.0, 0.5):
         throughput(image, blur, arguments.repeats)
         one_core(image, blur, arguments.repeats)

@@ -261,7 +261,9 @@ def choose(
             `labels` is given and the samples have none, a class has too few samples, `settings` names an unknown model,
             fewer than two models have finite outputs, or the numbers of a diagnosis are broken.
     """
-    named(object, diagnoses=diagnoses)  # what is below says which objects
+    if not isinstance(diagnoses, Mapping):
+        got = type(diagnoses).__name__
+        raise ValueError(f"Expected `diagnoses` to be a dict of names and folders, but got a {got}.")
     pathlike(**{f"diagnoses[{name!r}]": folder for name, folder in diagnoses.items()})
     refuse_too_few(diagnoses)
     integer(1, resamples=resamples)

@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a readout saw, of all ranks. All numbers are 0 if there are no samples.
+    """What a readout saw, on one rank or on all. All numbers are 0 if there are no samples.
 
     Attributes:
         samples: Number of samples.
@@ -75,8 +75,8 @@ class Readout:
     ) -> tuple[dict[str, dict[str, Tensor]], Rows, int]:
         """Return the results, what all ranks saw, and the first rank that has samples.
 
-        The results are a dict name -> key -> value. `seen` is what this rank saw. The ranks
-        exchange tensors on `device`. If no rank has samples, the rank is 0.
+        The results are a dict name -> key -> value. `seen` is what this rank saw. The ranks exchange tensors on
+        `device`. If no rank has samples, the rank is 0.
         """
         status = torch.tensor(
             [[int(metric.update_called), int(self.failures.failed(stage, name)), 0] for name, metric in metrics.items()]

@@ -25,7 +25,7 @@ from lightning_ssl_geometry.views.sampling import (
     sample_resized_crop,
     sample_uniform,
 )
-from lightning_ssl_geometry.views.threads import threads_for
+from lightning_ssl_geometry.views.threads import one_thread, threads_sleep
 from lightning_ssl_geometry.views.validation import check_range, height_width
 
 
@@ -43,7 +43,10 @@ _PRESETS = {
     "large": _Settings(crop_scale=(0.08, 1.0), flip=0.5, jitter_strength=0.5),
 }
 _MAX_JITTER = 2.5  # at this strength the hue turns by up to half a turn
-_CHUNK_PIXELS = {"exact": 1 << 19, "fast": 1 << 17}  # per channel, on the CPU: benchmarks/README.md has the times
+# The first three hold on a CPU: benchmarks/README.md has the times.
+_SMALL = 128 * 128  # pixels of a view, below which one thread is faster than to wake others
+_CHUNK_PIXELS = 1 << 19  # per channel
+_CHUNK_PIXELS_SMALL = 112 * 32 * 32  # of small views: the planes of a chunk then stay in a second-level cache
 _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
 
 
@@ -63,8 +66,8 @@ class SimCLRViews(ImageViews):
             (:mod:`lightning_ssl_geometry.views.linear_color`). Views of CIFAR-10 then differ by up to 2.3/255 on
             average.
         seed: Seed of the parameters.
-        chunk_size: Largest number of views made at once. None: 2^24 pixels on an accelerator; on a CPU 2^19 with exact
-            colours, and 2^17 with fast ones.
+        chunk_size: Largest number of views made at once. None: 2^24 pixels on an accelerator; on a CPU 2^19, or 112 x
+            32 x 32 for views below 128 x 128 pixels.
         crop_scale: Smallest and largest share of the image's area in a crop, in (0, 1]. None: from the preset.
         crop_ratio: Smallest and largest width / height of a crop.
         flip: Probability of a flip, left to right. None: from the preset.
@@ -157,10 +160,9 @@ class SimCLRViews(ImageViews):
         parameters = self.draw(index, epoch, height=height, width=width)
         out = self._empty(image, size)
         fast = self.color == "fast" and self._changes_colors
-        chunk_size = self._chunk_size(image.device, size, fast=fast)
-        settings = RenderSettings(self._kernel_size(size), normalize, chunk_size)
-        pixels = min(chunk_size, len(out)) * size[0] * size[1]
-        with torch.autocast(image.device.type, enabled=False), threads_for(pixels, image.device):
+        settings = RenderSettings(self._kernel_size(size), normalize, self._chunk_size(image.device, size))
+        alone = threads_sleep(image.device) and size[0] * size[1] < _SMALL
+        with torch.autocast(image.device.type, enabled=False), one_thread(alone):
             (render_fast if fast else render_exact)(image, parameters, out, settings=settings)
         return out.tensor_split(self.num_views)
 
@@ -176,8 +178,9 @@ class SimCLRViews(ImageViews):
         height, width = (max(3, side // 10 // 2 * 2 + 1) for side in size)
         return height, width
 
-    def _chunk_size(self, device: torch.device, size: tuple[int, int], *, fast: bool) -> int:
+    def _chunk_size(self, device: torch.device, size: tuple[int, int]) -> int:
         if self.chunk_size is not None:
             return self.chunk_size
-        pixels = _CHUNK_PIXELS["fast" if fast else "exact"] if device.type == "cpu" else _CHUNK_PIXELS_ACCELERATOR
-        return max(1, pixels // (size[0] * size[1]))
+        area = size[0] * size[1]
+        pixels = _CHUNK_PIXELS_SMALL if area < _SMALL else _CHUNK_PIXELS
+        return max(1, (pixels if device.type == "cpu" else _CHUNK_PIXELS_ACCELERATOR) // area)

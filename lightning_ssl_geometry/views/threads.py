@@ -1,6 +1,6 @@
-"""Choose the number of threads for operations that may be too short to be shared out among cores."""
+"""Operations that may be too short to be shared out among cores."""
 
-__all__ = ["threads_for"]
+__all__ = ["one_thread", "threads_sleep"]
 
 import os
 from collections.abc import Iterator
@@ -8,22 +8,20 @@ from contextlib import contextmanager
 
 import torch
 
-_FEW_PIXELS = 1 << 19  # of a chunk: benchmarks/README.md has the times
+
+def threads_sleep(device: torch.device) -> bool:
+    """Return whether the threads of operations on a device sleep between two operations.
+
+    They do so on a CPU with `OMP_WAIT_POLICY=passive`. To wake one takes as long as an operation on half a megabyte.
+    """
+    return device.type == "cpu" and os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
 
 
 @contextmanager
-def threads_for(pixels: int, device: torch.device) -> Iterator[None]:
-    """Use one thread for operations on a chunk with few pixels, if waking another one takes longer than it helps.
-
-    This is so on a CPU with `OMP_WAIT_POLICY=passive`: OpenMP's threads then sleep between two operations, and to wake
-    them takes as long as an operation on half a megabyte. Results do not change.
-
-    Args:
-        pixels: Number of pixels of all views of a chunk, per channel.
-        device: Where the operations run.
-    """
+def one_thread(wanted: bool = True) -> Iterator[None]:
+    """Context manager in which operations of this thread use one thread, if `wanted`. Results do not change."""
     threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1 or pixels > _FEW_PIXELS or not _sleeping():
+    if not wanted or threads == 1:
         yield
         return
     torch.set_num_threads(1)
@@ -31,7 +29,3 @@ def threads_for(pixels: int, device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _sleeping() -> bool:
-    return os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"

@@ -243,7 +243,7 @@ def test_the_settings_of_a_foreign_folder_are_not_taken(tmp_path, monkeypatch):
         ({"layer": "label"}, "Expected `layer` 'label' in the diagnosis of 'rank 1', but it has h"),
         ({"seed": -1}, "Expected `seed` to be an integer >= 0, but got -1"),
         ({"seed": 2**32}, r"Expected `seed` in \[0, 4294967295\], but got 4294967296"),
-        ({"diagnoses": None}, "Expected `diagnoses` to be a dict of names and objects, but got a NoneType"),
+        ({"diagnoses": None}, "Expected `diagnoses` to be a dict of names and folders, but got a NoneType"),
         ({"diagnoses": {"a": None}}, r"Expected `diagnoses\['a'\]` to be a path, but got"),
     ],
 )

@@ -1,12 +1,10 @@
-"""How many threads make views: one for short operations where idle threads sleep."""
+"""How many threads make views: one for small images where idle threads sleep."""
 
 import pytest
 import torch
 
-from lightning_ssl_geometry.views import SimCLRViews
-from lightning_ssl_geometry.views.threads import threads_for
-
-CPU = torch.device("cpu")
+from lightning_ssl_geometry.views import SimCLRViews, render
+from lightning_ssl_geometry.views.threads import one_thread, threads_sleep
 
 
 @pytest.fixture
@@ -18,39 +16,37 @@ def two_threads():
 
 
 @pytest.mark.parametrize(
-    ("policy", "pixels", "device", "threads"),
-    [
-        ("passive", 2**19, CPU, 1),
-        ("PASSIVE", 1, CPU, 1),
-        ("passive", 2**19 + 1, CPU, 2),
-        ("passive", 1, torch.device("meta"), 2),
-        ("active", 1, CPU, 2),
-        (None, 1, CPU, 2),
-    ],
+    ("policy", "device", "asleep"),
+    [("passive", "cpu", True), ("PASSIVE", "cpu", True), ("passive", "meta", False), ("active", "cpu", False)],
 )
-def test_few_pixels_have_one_thread_where_idle_ones_sleep(two_threads, monkeypatch, policy, pixels, device, threads):
-    if policy is None:
-        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    else:
-        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
-    with threads_for(pixels, device):
-        assert torch.get_num_threads() == threads
-    assert torch.get_num_threads() == 2
+def test_threads_sleep_on_a_processor_if_they_are_told_to(monkeypatch, policy, device, asleep):
+    monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    assert threads_sleep(torch.device(device)) == asleep
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert not threads_sleep(torch.device(device))
 
 
-def test_an_error_leaves_the_number_of_threads(two_threads, monkeypatch):
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    with pytest.raises(RuntimeError, match="of the operation"), threads_for(1, CPU):
+def test_an_error_leaves_the_number_of_threads(two_threads):
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    with one_thread(False):
+        assert torch.get_num_threads() == 2
+    with pytest.raises(RuntimeError, match="of the operation"), one_thread():
         raise RuntimeError("of the operation")
     assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("color", ["exact", "fast"])
-def test_the_number_of_threads_changes_no_view(two_threads, monkeypatch, color):
-    image, index = torch.rand(64, 3, 32, 32), torch.arange(64)
-    views = SimCLRViews(color=color, blur=0.5)
-    found = []
-    for policy in ("active", "passive"):
-        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
-        found.append(torch.cat(views(image, index)))
-    assert torch.equal(*found)
+@pytest.mark.parametrize(("size", "threads"), [(32, 1), (127, 1), (128, 2)])
+def test_the_number_of_threads_changes_no_view(two_threads, monkeypatch, color, size, threads):
+    image, index, used = torch.rand(8, 3, size, size), torch.arange(8), []
+    views, crop = SimCLRViews(color=color, blur=0.5), render._crop
+    monkeypatch.setattr(render, "_crop", lambda *a, **k: (used.append(torch.get_num_threads()), crop(*a, **k))[1])
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    expected = torch.cat(views(image, index))
+    assert set(used) == {2}
+    used.clear()
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    torch.testing.assert_close(torch.cat(views(image, index)), expected, rtol=0, atol=1e-6)
+    assert set(used) == {threads}
+    assert torch.get_num_threads() == 2
