@@ -208,3 +208,18 @@ def test_bad_input(tmp_path):
     files.append("b", 0, 0, torch.ones(600))
     with pytest.raises(ValueError, match=r"Expected 600 values in .*b\.npy, as earlier, but got 601"):
         files.append("b", 0, 1, torch.ones(601))
+
+
+def test_a_table_of_rows_that_an_earlier_version_began_keeps_its_columns(tmp_path):
+    (tmp_path / "geometry/val").mkdir(parents=True)
+    table = tmp_path / "geometry/val/rows_seen.csv"
+    table.write_text("epoch,step,samples,views,width_h,width_z\n0,5,80,2,40,4\n")
+    files = ArrayFiles(RunFiles(tmp_path))
+    files.files.claim("geometry/val/rows_seen.csv")
+    files.append_seen("val/rows_seen", 1, 10, counts=[80, 1, 40, 4, 2])
+    assert table.read_text().splitlines()[1:] == ["0,5,80,2,40,4", "1,10,80,1,40,4"]
+    files.append_seen("train/rows_seen", 1, 10, counts=[80, 1, 40, 4, 2])
+    assert (tmp_path / "geometry/train/rows_seen.csv").read_text().splitlines() == [
+        "epoch,step,samples,views,width_h,width_z,views_z",
+        "1,10,80,1,40,4,2",
+    ]
