@@ -32,13 +32,13 @@ def compared(options: Namespace, config: str, check: Callable[[Path], None] | No
     `check` is called with the first diagnosis, to raise an error before the others are made.
     """
     refuse_other_files(Path(options.output) / "comparison.html", PAGES_HAVE)
+    names = [named_model(each)[0] for each in options.compare]
     named = dict(named_model(each) for each in options.compare)
-    if len(named) < len(options.compare):
-        names = [named_model(each)[0] for each in options.compare]
+    if len(named) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(
             f"Expected different names of models, but {names.count(twice)} are named {twice!r}. Name them, as in "
-            f"first={next(what for what in options.compare if named_model(what)[0] == twice)}."
+            f"first={options.compare[names.index(twice)]}."
         )
     if taken := sorted(_OUTPUTS & named.keys()):
         raise ValueError(f"Expected names of models that are no outputs of the command, but got {taken[0]!r}.")
