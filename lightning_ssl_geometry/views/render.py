@@ -1,16 +1,21 @@
 """Make views from images and parameters: crop, resize, flip, colour jitter, grayscale, blur, normalise."""
 
-__all__ = ["RenderSettings", "ViewParameters", "render_exact", "render_fast"]
+__all__ = ["LARGE", "RenderSettings", "ViewParameters", "render_exact", "render_fast"]
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lightning_ssl_geometry.views.color import jitter_planes, luma
 from lightning_ssl_geometry.views.geometric import blur_matrix, resize_matrix, separable
 from lightning_ssl_geometry.views.linear_color import affine_color, color_maps
+from lightning_ssl_geometry.views.threads import one_thread, threads_sleep
+
+LARGE = 128 * 128
+"""Number of pixels from which a CPU makes views faster one by one, and several threads are faster than one."""
 
 _HUE, _NOT_JITTERED = 3, 4
 
@@ -130,6 +135,9 @@ def _crop(
     image: Tensor, p: ViewParameters, size: torch.Size, kernel_size: tuple[int, int] | None, dtype: torch.dtype
 ) -> Tensor:
     gain = 1.0 if image.is_floating_point() else 1 / 255
+    if _one_by_one(image.device, size):
+        x = _crop_each(image, p, size, gain=gain, dtype=dtype)
+        return x if kernel_size is None else _blur(x, p, kernel_size)
     rows = resize_matrix(p.top, p.height, source=image.shape[2], target=size[0], gain=gain, dtype=dtype)
     columns = resize_matrix(p.left, p.width, source=image.shape[3], target=size[1], flip=p.flip, dtype=dtype)
     if kernel_size is not None:
@@ -141,7 +149,31 @@ def _crop(
     return separable(x, rows, columns, out=x.view(shape) if x.shape[2:] == size else x.new_empty(shape))
 
 
+def _crop_each(image: Tensor, p: ViewParameters, size: torch.Size, *, gain: float, dtype: torch.dtype) -> Tensor:
+    boxes = zip(*(value.tolist() for value in (p.source, p.top, p.left, p.height, p.width, p.flip)), strict=True)
+    made = torch.empty(image.shape[1], len(p.source), *size, dtype=dtype)
+    with one_thread(threads_sleep(image.device)):
+        for view, (source, top, left, height, width, flip) in enumerate(boxes):
+            crop = image[source, :, top : top + height, left : left + width].flip(-1 if flip else ())
+            crop = crop.unsqueeze(0).to(dtype, memory_format=torch.contiguous_format)
+            resized = F.interpolate(crop, tuple(size), mode="bilinear", antialias=True)[0]
+            torch.mul(resized, gain, out=made[:, view])
+    return made
+
+
+def _one_by_one(device: torch.device, size: torch.Size) -> bool:
+    return device.type == "cpu" and size.numel() >= LARGE
+
+
 def _blur(x: Tensor, p: ViewParameters, kernel_size: tuple[int, int]) -> Tensor:
+    if _one_by_one(x.device, x.shape[2:]):
+        with one_thread(threads_sleep(x.device)):
+            for view in p.blur.nonzero().flatten().tolist():
+                sigma = p.sigma[view : view + 1]
+                rows = blur_matrix(sigma, kernel_size[0], x.shape[2], dtype=x.dtype)
+                columns = blur_matrix(sigma, kernel_size[1], x.shape[3], dtype=x.dtype)
+                x[:, view] = rows @ x[:, view] @ columns.transpose(1, 2)
+        return x
     rows = blur_matrix(p.sigma, kernel_size[0], x.shape[2], blur=p.blur, dtype=x.dtype)
     columns = blur_matrix(p.sigma, kernel_size[1], x.shape[3], blur=p.blur, dtype=x.dtype).transpose(1, 2)
     for plane in x:
@@ -150,7 +182,10 @@ def _blur(x: Tensor, p: ViewParameters, kernel_size: tuple[int, int]) -> Tensor:
 
 
 def _put(x: Tensor, rows: Tensor, out: Tensor) -> None:
-    if out.is_contiguous():
+    if _one_by_one(x.device, x.shape[2:]):
+        for row, view in zip(rows.tolist(), x.unbind(1), strict=True):
+            out[row] = view
+    elif out.is_contiguous():
         out.index_copy_(0, rows, x.transpose(0, 1).to(out.dtype))
     else:  # channels last: copy to this layout first, so that rows are long and contiguous
         out.permute(0, 2, 3, 1).index_copy_(0, rows, torch.stack(x.unbind(0), -1).to(out.dtype))

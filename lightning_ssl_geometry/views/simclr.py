@@ -16,7 +16,7 @@ from lightning_ssl_geometry import checks
 from lightning_ssl_geometry.checks import inside, integer, one_of
 from lightning_ssl_geometry.random import counter_uniform
 from lightning_ssl_geometry.views.base import ImageViews, Normalization
-from lightning_ssl_geometry.views.render import RenderSettings, ViewParameters, render_exact, render_fast
+from lightning_ssl_geometry.views.render import LARGE, RenderSettings, ViewParameters, render_exact, render_fast
 from lightning_ssl_geometry.views.sampling import (
     CROP_UNIFORMS,
     JITTER_UNIFORMS,
@@ -43,8 +43,7 @@ _PRESETS = {
     "large": _Settings(crop_scale=(0.08, 1.0), flip=0.5, jitter_strength=0.5),
 }
 _MAX_JITTER = 2.5  # at this strength the hue turns by up to half a turn
-# The first three hold on a CPU: benchmarks/README.md has the times.
-_SMALL = 128 * 128  # pixels of a view, below which one thread is faster than to wake others
+# The first two hold on a CPU: benchmarks/README.md has the times.
 _CHUNK_PIXELS = 1 << 19  # per channel
 _CHUNK_PIXELS_SMALL = 112 * 32 * 32  # of small views: the planes of a chunk then stay in a second-level cache
 _CHUNK_PIXELS_ACCELERATOR = 1 << 24  # 200 MB of float32 with three channels
@@ -161,7 +160,7 @@ class SimCLRViews(ImageViews):
         out = self._empty(image, size)
         fast = self.color == "fast" and self._changes_colors
         settings = RenderSettings(self._kernel_size(size), normalize, self._chunk_size(image.device, size))
-        alone = threads_sleep(image.device) and size[0] * size[1] < _SMALL
+        alone = threads_sleep(image.device) and size[0] * size[1] < LARGE
         with torch.autocast(image.device.type, enabled=False), one_thread(alone):
             (render_fast if fast else render_exact)(image, parameters, out, settings=settings)
         return out.tensor_split(self.num_views)
@@ -182,5 +181,5 @@ class SimCLRViews(ImageViews):
         if self.chunk_size is not None:
             return self.chunk_size
         area = size[0] * size[1]
-        pixels = _CHUNK_PIXELS_SMALL if area < _SMALL else _CHUNK_PIXELS
+        pixels = _CHUNK_PIXELS_SMALL if area < LARGE else _CHUNK_PIXELS
         return max(1, (pixels if device.type == "cpu" else _CHUNK_PIXELS_ACCELERATOR) // area)

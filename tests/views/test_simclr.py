@@ -7,7 +7,7 @@ import pytest
 import torch
 import torchvision.transforms.v2.functional as tv
 
-from lightning_ssl_geometry.views import SimCLRViews
+from lightning_ssl_geometry.views import SimCLRViews, render
 
 ADJUST = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
 
@@ -61,6 +61,33 @@ def test_size_changes_and_floats_are_welcome(size):
         assert made[0].dtype == (torch.float32 if given.dtype == torch.uint8 else given.dtype)
         for ours, theirs in zip(made, expected, strict=True):
             torch.testing.assert_close(ours.float(), theirs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("side", [100, 128, 300])
+def test_large_views_are_torchvisions(side):
+    image, index = batch(4, height=side, width=side + 20)
+    views = SimCLRViews((128, 130), blur=0.5)
+    for ours, theirs in zip(
+        views(image, index), by_torchvision(views, image, index, 0, (128, 130), (13, 13)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("color", ["exact", "fast"])
+def test_large_views_are_those_of_the_products_with_matrices(monkeypatch, color, dtype, channels_last):
+    image, index = batch(6, height=150, width=100)
+    image = image if dtype == torch.uint8 else image.to(dtype) / 255
+    views, mean = SimCLRViews(128, color=color, blur=0.5, channels_last=channels_last), torch.tensor([0.2, 0.5, 0.4])
+    one_by_one = views(image, index, 0, mean, 2 * mean)
+    monkeypatch.setattr(render, "LARGE", 10**9)
+    together = views(image, index, 0, mean, 2 * mean)
+    tolerance = 2e-2 if dtype == torch.float16 else 1e-4
+    for ours, theirs in zip(one_by_one, together, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.stride() == theirs.stride()
+        torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("color", ["exact", "fast"])
