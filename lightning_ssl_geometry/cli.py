@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
 from lightning_ssl_geometry import __version__
-from lightning_ssl_geometry.cli_messages import end
+from lightning_ssl_geometry.cli_messages import debugging, end
 from lightning_ssl_geometry.commands import COMMANDS
 from lightning_ssl_geometry.commands.parser import CommandParser
 from lightning_ssl_geometry.spelling import did_you_mean
@@ -32,7 +32,13 @@ def main(args: Sequence[str] | None = None) -> None:
     If whoever reads the output stops reading, as in `ssl-geometry describe | head -1`, the command ends in silence.
     """
     with _silent_without_reader():
-        _run(args)
+        try:
+            _run(args)
+        except KeyboardInterrupt:
+            if args is not None or debugging():
+                raise
+            sys.stderr.write("Interrupted.\n")
+            raise SystemExit(_BY_SIGINT) from None
 
 
 def _run(args: Sequence[str] | None) -> None:
@@ -79,7 +85,7 @@ def lightning_cli(args: Sequence[str] | None, run: bool = True) -> "RunCLI":
     )
 
 
-_BY_SIGPIPE = 141  # the status that a shell gives to a program that this signal ends
+_BY_SIGPIPE, _BY_SIGINT = 141, 130  # the status that a shell gives to a program that this signal ends
 
 
 @contextmanager

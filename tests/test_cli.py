@@ -77,6 +77,19 @@ def test_another_pipe_that_breaks_is_an_error(monkeypatch):
         main(["describe"])
 
 
+def test_ctrl_c_ends_a_command_with_one_line(monkeypatch, capsys):
+    def interrupted(name, args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lightning_ssl_geometry.commands.choose.run", interrupted)
+    monkeypatch.setattr(sys, "argv", ["ssl-geometry", "choose", "one", "another"])
+    with pytest.raises(SystemExit, match="130"):
+        main()
+    assert capsys.readouterr().err == "Interrupted.\n"
+    with pytest.raises(KeyboardInterrupt):
+        main(["choose", "one", "another"])  # Python's callers decide themselves
+
+
 def test_print_config_is_a_config(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["fit", "--config", SMOKE, "--print_config"])

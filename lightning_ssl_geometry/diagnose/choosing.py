@@ -119,7 +119,7 @@ class Choice:
         for knob, found in ({"": self.agreements} | dict(self.within)).items():
             for score in self.scores:
                 held = found.get(score.title)
-                row: dict[str, Any] = {"knob": knob, "score": score.title, "good": score.picks}
+                row: dict[str, Any] = {"knob": knob, "score": score.title, "good": score.good}
                 row["best"] = self.best(score.title)
                 if held is not None:
                     (low, high), (least, most) = held.tau_interval, held.regret_interval
@@ -165,8 +165,7 @@ class Choice:
         for heading in _MEASURED if self.agreements else ():
             made.add_column(heading, no_wrap=True)
         for score in self.scores:
-            row = [score.title, f"near {score.picks:g}" if isinstance(score.picks, float) else score.picks]
-            row.append(_some(self.picks(score.title), " or ", most=1))
+            row = [score.title, score.good, _some(self.picks(score.title), " or ", most=1)]
             made.add_row(*map(escape, row), *_measured(self.agreements.get(score.title)))
         return made
 

@@ -39,6 +39,11 @@ class Score(NamedTuple):
     incomparable: str = ""
 
     @property
+    def good(self) -> str:
+        """Which values are good: "low", "high", or "near" and a number."""
+        return f"near {self.picks:g}" if isinstance(self.picks, float) else self.picks
+
+    @property
     def goodness(self) -> dict[str, float]:
         """Model -> number; the higher, the better."""
         if isinstance(self.picks, float):

@@ -17,9 +17,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, LayerGeometry
-from lightning_ssl_geometry.diagnose import choose, choosing, command, diagnose, several
+from lightning_ssl_geometry.diagnose import Choice, choose, choosing, command, diagnose, several
 from lightning_ssl_geometry.diagnose.comparison import similarity
 from lightning_ssl_geometry.diagnose.run_settings import run_settings
+from lightning_ssl_geometry.diagnose.scores import Score
 from lightning_ssl_geometry.diagnostics import Diagnostic
 from lightning_ssl_geometry.methods import SimCLRModule
 from lightning_ssl_geometry.nn import SmallCNN
@@ -658,3 +659,9 @@ def test_folders_and_files_in_each_others_place_are_named(digits, tmp_path, caps
         with pytest.raises(SystemExit):
             command.run_choose([*map(str, digits.values()), "--output", str(tmp_path / output)])
         assert said in capsys.readouterr().err
+
+
+def test_good_values_are_said_in_words():
+    decay = Score("decay", 1.0, {"one": 1.2, "another": 0.5}, source="")
+    found = Choice((decay,), None, samples=0, agreements={}, within={}, left_out={}, remarks=())
+    assert (found.score_rows()[0]["good"], found.best()) == ("near 1", "one")
