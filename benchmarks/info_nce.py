@@ -1,6 +1,7 @@
 """NT-Xent, forward and backward: this package beside lightly, stable-pretraining and the bare matrix products.
 
     OMP_WAIT_POLICY=passive python benchmarks/info_nce.py
+    python benchmarks/info_nce.py --profile    # where the time of this package goes
 
 Peers that are not installed are left out. The contenders take turns, so that a machine that slows down slows all of
 them, and the ratios are of medians. The floor, "bare products", is what autograd of z @ z.T computes for 2N x P rows:
@@ -39,6 +40,9 @@ def main() -> None:
         return
     torch.set_num_threads(options.threads)
     print(machine("lightly", "stable-pretraining", P=options.dimension))
+    if options.profile:
+        _print_profile(options)
+        return
     _print_speed(options)
     _print_forms(options)
     _print_memory(options)
@@ -64,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dimension", type=int, default=128, help="P")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--profile", action="store_true", help="print the share of each operation, and nothing else")
     parser.add_argument("--peak-of", help="print the peak memory in MiB of this contender alone, at the first size")
     return parser.parse_args()
 
@@ -103,6 +108,22 @@ def _print_forms(options: argparse.Namespace) -> None:
             middle = statistics.median(taken)
             spread = f"{min(taken) * 1e3:.0f}-{max(taken) * 1e3:.0f}"
             print(f"| {n} | {name} | {middle * 1e3:.0f} ({spread}) | {middle / floor:.2f} |", flush=True)
+    print()
+
+
+def _print_profile(options: argparse.Namespace) -> None:
+    print("| N | operation | share of the time |")
+    print("| --- | --- | --- |")
+    for n in options.sizes:
+        z1, z2 = (torch.randn(n, options.dimension, requires_grad=True) for _ in range(2))
+        step = partial(_forward_and_backward, InfoNCELoss(temperature=0.5), z1, z2)
+        step()
+        with torch.profiler.profile() as profile:
+            for _ in range(options.repeats):
+                step()
+        times = {event.key: event.self_cpu_time_total for event in profile.key_averages()}
+        for name in sorted(times, key=lambda name: -times[name])[:6]:
+            print(f"| {n} | {name} | {100 * times[name] / sum(times.values()):.0f}% |")
     print()
 
 

@@ -1,8 +1,8 @@
-"""Find the known names that a misspelt name may mean."""
+"""Names in messages: the known ones that a misspelt name may mean, and a few of many."""
 
-__all__ = ["did_you_mean", "near", "one_of_these"]
+__all__ = ["did_you_mean", "near", "one_of_these", "some"]
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def near(wrong: str, known: Iterable[str], most: int = 3) -> list[str]:
@@ -44,3 +44,15 @@ def one_of_these(names: Iterable[str]) -> str:
     *first, last = [f"`{each}`" for each in names] or [""]
     said = f"{', '.join(first)} or {last}" if first else last
     return f" Did you mean {said}?" if said else ""
+
+
+def some(names: Sequence[str], between: str, most: int = 3) -> str:
+    """Join names, of which those after the first `most` are counted. A single one is named.
+
+    >>> some(["a", "b", "c", "d", "e"], " and ")
+    'a and b and c and 2 more'
+    >>> some(["a", "b"], " or ", most=1)
+    'a or b'
+    """
+    kept = len(names) if len(names) == most + 1 else most
+    return between.join([*names[:kept], *([f"{len(names) - kept} more"] if len(names) > kept else [])])

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from lightning_ssl_geometry.data import ImageDataModule, ImageFolderDataModule
 from lightning_ssl_geometry.data.folder import number_of_images
-from lightning_ssl_geometry.diagnose.comparison import data_in_words, refuse_few_samples
+from lightning_ssl_geometry.diagnose.comparison import data_in, refuse_few_samples
 from lightning_ssl_geometry.diagnose.diagnosed_model import DiagnosedModel
 from lightning_ssl_geometry.diagnose.given import place_and_views
 
 
-def checked(module: L.LightningModule, data: LightningDataModule) -> str:
-    """Return the data in words, as they will stand in the record of a diagnosis.
+def checked(module: L.LightningModule, data: LightningDataModule) -> dict[str, str]:
+    """Return the data in words (:func:`data_in`), as they will stand in the record of a diagnosis.
 
     If the shape of the images is known, two blank images are passed through the network. The images of a folder are not
     decoded for this. Raises a ValueError if the network does not take images of this shape, or a folder has too few.
@@ -27,7 +27,7 @@ def checked(module: L.LightningModule, data: LightningDataModule) -> str:
         first = next(module.parameters(), None)
         dtype = first.dtype if first is not None and first.is_floating_point() else torch.float32
         _pass(module, torch.zeros(2, *shape, dtype=dtype))
-    return data_in_words({"data": type(data).__name__} | place_and_views(data, shape))
+    return data_in({"data": type(data).__name__} | place_and_views(data, shape))
 
 
 def _shape(data: LightningDataModule) -> tuple[int, ...] | None:

@@ -2,6 +2,7 @@
 
 __all__ = ["Choice", "choose", "refuse_early"]
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from lightning_ssl_geometry.checks import inside, integer, named, pathlike, switch
+from lightning_ssl_geometry.diagnose.advice import advice
 from lightning_ssl_geometry.diagnose.comparison import (
     diagnosis_in,
     labels_of,
@@ -28,7 +31,7 @@ from lightning_ssl_geometry.report.frame import pandas_for
 from lightning_ssl_geometry.report.groups import read_groups
 from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.ranking import Agreement, Group, agreement
-from lightning_ssl_geometry.spelling import near, one_of_these
+from lightning_ssl_geometry.spelling import near, one_of_these, some
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 _FOLDS, _DRAWS = 5, 10
 _MEASURED = ("tau [95%]", "regret, points [95%]")
+_WORD = 12  # letters of a column, so that names of scores are not broken within words
 _FEW = 4  # settings; with fewer, a rank correlation says nothing
 
 
@@ -120,7 +124,7 @@ class Choice:
             for score in self.scores:
                 held = found.get(score.title)
                 row: dict[str, Any] = {"knob": knob, "score": score.title, "good": score.good}
-                row["best"] = self.best(score.title)
+                row["best"] = " or ".join(self.picks(score.title))
                 if held is not None:
                     (low, high), (least, most) = held.tau_interval, held.regret_interval
                     row |= {"tau": held.tau, "tau_low": low, "tau_high": high, "regret": held.regret}
@@ -160,12 +164,13 @@ class Choice:
                 f"A model that is drawn at random costs {100 * first.by_chance:.1f} points, and a random order tau 0."
             )
         made = Table(title="Scores without labels", caption=escape("\n".join(remarks)) or None, caption_justify="left")
-        for heading in ("score", "good", "picks"):
+        made.add_column("score", overflow="fold", min_width=_WORD)
+        for heading in ("good", "picks"):
             made.add_column(heading, overflow="fold")
         for heading in _MEASURED if self.agreements else ():
             made.add_column(heading, no_wrap=True)
         for score in self.scores:
-            row = [score.title, score.good, _some(self.picks(score.title), " or ", most=1)]
+            row = [score.title, score.good, some(self.picks(score.title), " or ", most=1)]
             made.add_row(*map(escape, row), *_measured(self.agreements.get(score.title)))
         return made
 
@@ -190,30 +195,9 @@ class Choice:
         """Return sentences on which model to take by the linear classifier and by a score, and how far to trust them.
 
         Args:
-            by: Title of a score. None: the first of `scores`.
+            by: Title of a score. None: the first of `scores`, unless no tau is above 0.
         """
-        said = []
-        if self.accuracy is not None:
-            most = max(self.accuracy.values())
-            best = [name for name, accuracy in self.accuracy.items() if accuracy == most]
-            said.append(f"By the linear classifier: {_some(best, ' or ')}.")
-        title = by or next((score.title for score in self.scores), None)
-        if title is None:
-            return said
-        said.append(f"By {title}: {_some(self.picks(title), ' or ')}.")
-        if self.agreements and not any(held.orders for held in self.agreements.values()):
-            said.append("But no score has been shown to order these models: no interval of tau lies above 0.")
-        elif title in self.agreements and not self.agreements[title].orders:
-            said.append("But this score has not been shown to order these models: its tau may be 0 or less.")
-        elif not self.agreements and self.accuracy is not None:
-            lost = max(self.accuracy.values()) - self.accuracy[self.best(title)]
-            said.append(
-                f"The classifier knows labels, and the score does not: this choice costs {100 * lost:.1f} points of "
-                "accuracy. With few models, this says nothing about the score on other ones."
-            )
-        elif not self.agreements:
-            said.append("Nothing says how far to trust this.")
-        return said
+        return advice(self, by)
 
 
 def choose(
@@ -299,7 +283,9 @@ def choose(
     if settings is None:
         settings = {name: held for name in names if (held := settings_of(Path(diagnoses[name]))) is not None}
     known = _without_seeds(names, settings)
-    agreements, within, said = _agreements(found, known, correct, resamples=resamples, seed=seed)
+    same = _same_outputs({name: outputs[name] for name in names})
+    agreements, within, said = _agreements(found, known, correct, same=same, resamples=resamples, seed=seed)
+    said += [f"{' and '.join(each)} have the same outputs, and count as one." for each in same]
     said += _unknown([name for name in names if name not in settings], names) if agreements else []
     if agreements:
         found.sort(key=lambda each: -np.nan_to_num(agreements[each.title].tau, nan=-2.0))
@@ -343,15 +329,19 @@ def _agreements(
     known: Mapping[str, Mapping[str, str] | None],
     correct: NDArray[np.float64],
     *,
+    same: Sequence[Sequence[str]],
     resamples: int,
     seed: int,
 ) -> tuple[dict[str, Agreement], dict[str, dict[str, Agreement]], list[str]]:
     """Return the agreements over all models and within each knob, and a remark if there are too few settings.
 
-    `known` has the settings of each model, and `correct` (models, samples) how often each sample was classified
-    correctly.
+    `known` has the settings of each model, `correct` (models, samples) how often each sample was classified correctly,
+    and `same` the names of models that have the same outputs.
     """
-    cluster = _clusters(list(known.values()))
+    cluster, place = _clusters(list(known.values())), {name: place for place, name in enumerate(known)}
+    for first, *others in same:
+        for other in others:
+            cluster[cluster == cluster[place[other]]] = cluster[place[first]]
     by_title = {each.title: np.array([each.goodness[name] for name in known]) for each in found}
     measured = partial(agreement, correct=correct, cluster=cluster, resamples=resamples, seed=seed)
 
@@ -370,16 +360,20 @@ def _agreements(
     return {}, within, [f"{count} {what} are too few for a rank correlation: at least {_FEW} are needed."]
 
 
+def _same_outputs(outputs: Mapping[str, Tensor]) -> list[list[str]]:
+    """Return the names of models with the same outputs, as lists of two or more."""
+    found: dict[str, list[str]] = {}
+    for name, held in outputs.items():
+        found.setdefault(hashlib.sha256(held.numpy().tobytes()).hexdigest(), []).append(name)
+    return [names for names in found.values() if len(names) > 1]
+
+
 def _unknown(models: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return a sentence on models whose settings are not known, if there are any among `names`."""
     if not models:
         return []
-    whose = "these models" if len(models) == len(names) else _some(models, " and ")
+    whose = "these models" if len(models) == len(names) else some(models, " and ")
     return [f"The settings of {whose} are not known: models that differ in the seed alone count as different ones."]
-
-
-def _some(names: Sequence[str], between: str, most: int = 3) -> str:
-    return between.join([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
 
 
 def _measured(held: Agreement | None) -> list[str]:

@@ -102,8 +102,10 @@ def _choose(options: Namespace, config: str) -> None:
     found = choose(folders, labels=options.labels, incomparable=options.incomparable, seed=options.seed_everything)
     if options.by is not None:
         found.best(options.by)  # an error before anything is written
-    advice = found.advice(options.by)
-    page = compare(folders, output / "comparison.html", choosing=found.panels(), advice=advice)
+    advice = [_as_options(each, of_models=True) for each in found.advice(options.by)]
+    reasons = [f"{title} ({why})" for title, why in found.left_out.items()]
+    shown = [*advice, *([f"Left out: {'; '.join(reasons)}."] if reasons else [])]
+    page = compare(folders, output / "comparison.html", choosing=found.panels(), advice=shown)
     if getattr(rank_zero_only, "rank", 0) == 0:
         _write_rows(found.score_rows(), output / "choose_scores.csv", ["knob", "score", "good", "best"])
         _write_rows(found.model_rows(), output / "choose_models.csv", ["model"])  # last: see _refuse_other_tables
@@ -111,8 +113,8 @@ def _choose(options: Namespace, config: str) -> None:
             console = Console()
             for table in found.tables():
                 console.print(table)
-        else:
-            print(*found.remarks, "No score can be compared between all models.", sep="\n")
+        elif found.remarks:
+            print(*found.remarks, sep="\n")
         for title, why in found.left_out.items():
             print(f"Left out: {title}: {why}.")
         print(*advice, sep="\n")

@@ -2,7 +2,7 @@
 
 __all__ = [
     "compare",
-    "data_in_words",
+    "data_in",
     "data_of",
     "diagnosis_in",
     "labels_of",
@@ -35,6 +35,7 @@ from lightning_ssl_geometry.report.panel import Panel
 from lightning_ssl_geometry.report.records import read_info
 
 _LEAST = 4  # samples of the unbiased CKA
+_VIEWS = "views"
 _FILE, _RECORD, _NO_LAYERS = "representations.npz", "run.json", ("index", "label")
 _SEEDED = "If the samples draw their own random views, call `lightning.seed_everything(0)` before each `diagnose`."
 
@@ -180,24 +181,33 @@ def settings_of(folder: Path) -> dict[str, Any] | None:
     return held if isinstance(held, dict) else None
 
 
-def data_in_words(held: Mapping[str, Any]) -> str:
-    """Return the data of a diagnosis in words, from the entries of its `run.json`."""
-    return ", ".join(f"{held[key]}" for key in ("data", "data_path", "image_shape", "views") if held.get(key))
+def data_in(held: Mapping[str, Any]) -> dict[str, str]:
+    """Return the data of a diagnosis in words, from the entries of its `run.json`: key -> words."""
+    return {key: f"{held[key]}" for key in ("data", "data_path", "image_shape", _VIEWS) if held.get(key)}
 
 
-def data_of(folder: Path) -> str:
-    """Return the data of the diagnosis in a folder, in words."""
-    return data_in_words(_record(folder))
+def data_of(folder: Path) -> dict[str, str]:
+    """Return the data of the diagnosis in a folder, as :func:`data_in` does."""
+    return data_in(_record(folder))
 
 
-def refuse_different_data(seen: Mapping[str, str], remedy: str) -> None:
-    """Raise a ValueError with `remedy` if not all of these data are the same: name of a model -> data."""
+def refuse_different_data(seen: Mapping[str, Mapping[str, str]], remedy: str, of_views: str = "") -> None:
+    """Raise a ValueError if not all of these data are the same.
+
+    Args:
+        seen: Name of a model -> its data, as :func:`data_in` returns them.
+        remedy: Sentence on what to do, for the message.
+        of_views: The same, if only the views differ. "": `remedy`.
+    """
     first = next(iter(seen))
     for name, data in seen.items():
         if data != seen[first]:
+            only_views = {**data, _VIEWS: ""} == {**seen[first], _VIEWS: ""}
+            what, remedy = ("views", of_views) if only_views and of_views else ("data", remedy)
+            ours, theirs = (", ".join(each.values()) for each in (seen[first], data))
             raise ValueError(
-                f"Expected diagnoses of the same data, but those of {first!r} and {name!r} differ. {remedy} "
-                f"{first!r} is of {seen[first]}; {name!r} is of {data}."
+                f"Expected diagnoses of the same {what}, but those of {first!r} and {name!r} differ. {remedy} "
+                f"{first!r} is of {ours}; {name!r} is of {theirs}."
             )
 
 
@@ -207,8 +217,8 @@ def refuse_too_few(models: Mapping[str, Any]) -> None:
         raise ValueError(f"Expected at least 2 models to compare, but got {len(models)}.")
 
 
-def _seen(folder: Path) -> str:
-    return ", ".join(filter(None, [data_of(folder), f"checksum {_record(folder)['checksum']}"]))
+def _seen(folder: Path) -> dict[str, str]:
+    return data_of(folder) | {"checksum": f"checksum {_record(folder)['checksum']}"}
 
 
 def _record(folder: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from lightning_ssl_geometry.report.members import Member, is_scalar, members
 from lightning_ssl_geometry.report.seen import cap_of
 from lightning_ssl_geometry.report.standings import differing_settings
 from lightning_ssl_geometry.report.tracks import shared_stage
+from lightning_ssl_geometry.spelling import some
 
 NOT_COMPARABLE = "not comparable"  # begins the reason for which `incomparable` takes a score all the same
 _TRUTHS = {"label", "coarse_label", "content", "style", "latents", "cluster", "box"}  # of an update: known from outside
@@ -68,7 +69,8 @@ def scores(view: View, *, incomparable: bool = False) -> tuple[list[Score], dict
         stage = shared_stage([member], view)
         if picks in (None, "") or stage is None:
             continue
-        values = {group.name: _last(view, member, stage, group=place) for place, group in enumerate(view.groups)}
+        logged = {group.name: _last(view, member, stage, group=place) for place, group in enumerate(view.groups)}
+        values = {name: value for name, value in logged.items() if value is not None}
         differ = " and ".join(sorted(differing_settings(view, member, stage)))
         why = f"{NOT_COMPARABLE} between models that differ in {differ}" if differ else ""
         if reason := _unusable(view, member, stage, values=values) or ("" if incomparable else why):
@@ -85,16 +87,17 @@ def _label_free(known: Declared) -> bool:
     return _TRUTHS.isdisjoint(reads)
 
 
-def _last(view: View, member: Member, stage: str, *, group: int) -> float:
+def _last(view: View, member: Member, stage: str, *, group: int) -> float | None:
     log = view.logged(view.groups[group].runs[0], member, stage)
-    return float(log.value[-1]) if isinstance(log, Series) and len(log.value) else float("nan")
+    return float(log.value[-1]) if isinstance(log, Series) and len(log.value) else None
 
 
 def _unusable(view: View, member: Member, stage: str, *, values: Mapping[str, float]) -> str:
     """Say why the values of a scalar do not order models, or return ""."""
-    missing = [name for name, value in values.items() if not np.isfinite(value)]
-    if missing:
-        return f"no finite value of {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}"
+    if lacking := [group.name for group in view.groups if group.name not in values]:
+        return f"{some(lacking, ' and ')} {'lacks' if len(lacking) == 1 else 'lack'} it"
+    if missing := [name for name, value in values.items() if not np.isfinite(value)]:
+        return f"no finite value of {some(missing, ' and ')}"
     caps = {cap.most for run in view.runs if (name := member.names.get(view.place(run), {}).get(stage))
             and (cap := cap_of(run, name)) is not None and cap.by_rows}  # fmt: skip
     if caps and max(values.values()) > 0.9 * max(caps):

@@ -23,6 +23,9 @@ from lightning_ssl_geometry.report.page import PAGES_HAVE
 
 _OUTPUTS = {"comparison.html", "choose_models.csv", "choose_scores.csv", ".decoded"}
 _MOST_WAITING = 2 * 2**30  # bytes of the weights of models that were checked and wait for their diagnosis
+_SAME_VIEWS = (
+    "Give --views, so that all models see the same ones, such as --views lightning_ssl_geometry.views.SimCLRViews."
+)
 _Waiting = tuple[ModelSource, Loaded]  # a model that was checked
 
 
@@ -51,7 +54,7 @@ def compared(options: Namespace, config: str, check: Callable[[Path], None] | No
     remedy = "Give --image_size or --data, so that all models get the same images."
     if any(diagnosis_in(Path(what)) for what in named.values()):
         remedy = "Name the runs in place of earlier diagnoses, so that all models get the same images."
-    refuse_different_data(seen, remedy)
+    refuse_different_data(seen, remedy, of_views=_SAME_VIEWS)
     folders: dict[str, Path] = {}
     with _told_how_to_go_on(named, folders):
         for place, (name, what) in enumerate(named.items(), start=1):
@@ -84,7 +87,7 @@ def _told_how_to_go_on(named: Mapping[str, str], folders: Mapping[str, Path]) ->
         raise
 
 
-def _checked(name: str, what: str, options: Namespace, *, waiting: dict[str, _Waiting]) -> str:
+def _checked(name: str, what: str, options: Namespace, *, waiting: dict[str, _Waiting]) -> dict[str, str]:
     """Load a model, pass blank images through it, and return the data in words.
 
     The model joins those that wait, so that it is not loaded again, unless their weights have `_MOST_WAITING` bytes.

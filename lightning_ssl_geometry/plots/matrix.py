@@ -92,7 +92,7 @@ def cross_matrix(
     _shade(axes, values, limits)
     rows = [shortened(name, min(_WIDEST, max(_NAME, WIDTH - 14 - _ROOM * shape[1]))) for name in rows]
     columns = [shortened(name, _NAME) for name in columns]
-    aside, below = (_LETTER * TEXT * max(map(len, each)) for each in (rows, columns))
+    aside, below = (_LETTER * TEXT * max(map(len, each)) + gap for each, gap in ((rows, 0), (columns, 6)))
     left = aside + 12
     cell = min(_LARGEST, (WIDTH - left - 2) / shape[1], _TALLEST / shape[0])
     most, tall, foot = cell * shape[1], cell * shape[0], below + 2 * _LINE + _FOOT

@@ -184,7 +184,8 @@ def test_if_no_score_can_be_compared_the_reasons_are_said(tmp_path, capsys, monk
     words = [f"{name}={folder}" for name, folder in folders.items()]
     command.run_choose([*words, "--output", str(tmp_path / "chosen")])
     said = capsys.readouterr().out
-    assert "No score can be compared between all models.\nLeft out: " in said
+    assert "No score has comparable values for all of these models.\n" in said
+    assert "take scores that cannot be compared, too, by --incomparable.\n" in said
     with pytest.raises(ValueError, match="Expected `incomparable` to be True or False, but got 'false'"):
         choose(folders, incomparable="false")
 
@@ -295,10 +296,11 @@ def test_the_command_writes_tables_and_a_page(digits, tmp_path, capsys):
     words = [f"{name.replace(' ', '_')}={folder}" for name, folder in digits.items()]
     command.run_choose([*words, "--output", str(tmp_path), "--labels", "5"])
     said = capsys.readouterr().out
-    assert "By the linear classifier: rank_16." in said
+    assert "By the linear classifier: rank_16 (accuracy " in said
     assert "Effective rank" in said
     page = (tmp_path / "comparison.html").read_text()
-    assert '<p class="advice">By the linear classifier: rank_16. By ' in page
+    assert '<p class="advice">By the linear classifier: rank_16 (accuracy ' in page
+    assert " Left out: " in page
     assert '<a href="#choosing">Which one to choose</a></p>' in page
     names = ("choosing_tau", "choosing_regret", "choosing_accuracy", "between_models")
     places = [page.index(f'id="figure-{name}"') for name in names]
@@ -392,7 +394,7 @@ def test_models_with_the_same_value_are_all_named(digits):
     assert found.best(title) == "one"
     console = Console(width=200, file=io.StringIO())
     console.print(found.table())
-    assert "one or 1 more" in console.file.getvalue()
+    assert "one or two" in console.file.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -565,7 +567,7 @@ def test_a_folder_of_one_diagnosis_is_that_diagnosis(digits, tmp_path, capsys):
     held = with_settings(digits, tmp_path / "held")
     command.run_choose([*(f"{name.replace(' ', '_')}={folder.parent}" for name, folder in held.items()),
                         "--output", str(tmp_path / "out")])  # fmt: skip
-    assert "By the linear classifier: rank_16." in capsys.readouterr().out
+    assert "By the linear classifier: rank_16 (accuracy " in capsys.readouterr().out
     record = held["rank 4"] / "run.json"
     for content in ("{", None):
         if content is None:
@@ -588,10 +590,16 @@ def test_damaged_numbers_are_named(digits, tmp_path):
 
 def test_a_pick_comes_with_how_far_to_trust_it(digits):
     found = choose(digits, resamples=50)
-    assert found.advice()[0] == "By the linear classifier: rank 16."
+    best = found.accuracy["rank 16"]
+    error = (best * (1 - best) / 600) ** 0.5
+    said = f"By the linear classifier: rank 16 (accuracy {100 * best:.1f}%, standard error {100 * error:.1f})."
+    assert found.advice()[0] == said
+    near = replace(found, accuracy=found.accuracy | {"rank 8": best - 0.9 * error, "rank 4": best - 1.1 * error})
+    assert near.advice()[0] == said.replace(").", ", and rank 8 within this error of it).")
     no_agreement = Agreement(0.0, (-1.0, 1.0), regret=0.0, regret_interval=(0.0, 1.0), by_chance=0.1, pairs=10)
     none = replace(found, agreements=dict.fromkeys(found.agreements, no_agreement))
-    assert none.advice()[-1] == "But no score has been shown to order these models: no interval of tau lies above 0."
+    assert none.advice(found.scores[0].title)[-1].startswith("But no score has been shown to order these models")
+    assert none.advice()[1:] == ["No score agrees with it: the highest tau is 0.00. So none of their picks is named."]
     first, *_, last = [score.title for score in found.scores]
     order = Agreement(1.0, (0.5, 1.0), regret=0.0, regret_interval=(0.0, 0.0), by_chance=0.1, pairs=10)
     one = replace(found, agreements=dict.fromkeys(found.agreements, order) | {last: no_agreement})
@@ -601,7 +609,14 @@ def test_a_pick_comes_with_how_far_to_trust_it(digits):
     worst = max(two.scores, key=lambda score: two.accuracy["rank 4"] - two.accuracy[two.best(score.title)]).title
     lost = 100 * (two.accuracy["rank 4"] - two.accuracy[two.best(worst)])
     assert f"this choice costs {lost:.1f} points of accuracy." in two.advice(worst)[-1]
-    assert replace(two, accuracy=None).advice()[-1] == "Nothing says how far to trust this."
+    *_, votes, trust = replace(two, accuracy=None).advice()
+    assert trust == "Nothing says how far to trust this."
+    picked = [score.goodness["rank 4"] > score.goodness["rank 1"] for score in two.scores]
+    name, count = max(("rank 4", sum(picked)), ("rank 1", len(picked) - sum(picked)), key=lambda pair: pair[1])
+    assert votes == f"{name} is picked by {count} of {len(picked)} scores, more than any other."
+    nothing = replace(found, scores=(), left_out={"Loss": "not comparable between models that differ in width"})
+    assert nothing.advice()[1] == "No score has comparable values for all of these models."
+    assert "by `incomparable`" in nothing.advice()[2]
 
 
 def test_what_was_diagnosed_before_an_interruption_can_be_used(saved, tmp_path, capsys, monkeypatch):
@@ -665,3 +680,23 @@ def test_good_values_are_said_in_words():
     decay = Score("decay", 1.0, {"one": 1.2, "another": 0.5}, source="")
     found = Choice((decay,), None, samples=0, agreements={}, within={}, left_out={}, remarks=())
     assert (found.score_rows()[0]["good"], found.best()) == ("near 1", "one")
+
+
+def test_the_same_model_twice_counts_once(digits, tmp_path):
+    names = ("rank 1", "rank 4", "rank 16")
+    found = choose({name: digits[name] for name in names} | {"again": digits["rank 16"]})
+    assert "rank 16 and again have the same outputs, and count as one." in found.remarks
+    assert any("3 settings are too few for a rank correlation" in remark for remark in found.remarks)
+    assert not found.agreements
+    assert {row["best"] for row in found.score_rows()} & {"rank 16 or again"}
+
+
+def test_models_that_lack_a_score_are_named(digits, tmp_path):
+    lacking = tmp_path / "lacking" / "version_0"
+    shutil.copytree(digits["rank 4"], lacking)
+    header, *rows = (lacking / "metrics.csv").read_text().splitlines()
+    at = header.split(",").index("test/lidar")
+    rows = [",".join("" if place == at else cell for place, cell in enumerate(row.split(","))) for row in rows]
+    (lacking / "metrics.csv").write_text("\n".join([header, *rows, ""]))
+    left_out = choose({"rank 1": digits["rank 1"], "lacking": lacking}).left_out
+    assert left_out["LiDAR"] == "lacking lacks it"
