@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_ssl_geometry.callbacks import GeometryMonitor, LayerGeometry
 from lightning_ssl_geometry.diagnose import Choice, choose, choosing, command, diagnose, several
-from lightning_ssl_geometry.diagnose.comparison import similarity
+from lightning_ssl_geometry.diagnose.comparison import refuse_different_data, similarity
 from lightning_ssl_geometry.diagnose.run_settings import run_settings
 from lightning_ssl_geometry.diagnose.scores import Score
 from lightning_ssl_geometry.diagnostics import Diagnostic
@@ -700,3 +700,14 @@ def test_models_that_lack_a_score_are_named(digits, tmp_path):
     (lacking / "metrics.csv").write_text("\n".join([header, *rows, ""]))
     left_out = choose({"rank 1": digits["rank 1"], "lacking": lacking}).left_out
     assert left_out["LiDAR"] == "lacking lacks it"
+
+
+def test_runs_of_which_only_the_views_differ_are_told_to_share_them():
+    seen = {"a": {"data": "Digits", "views": "weak"}, "b": {"data": "Digits", "views": "strong"}}
+    with pytest.raises(
+        ValueError, match="same views, but those of 'a' and 'b' differ. Share them. 'a' is of Digits, w"
+    ):
+        refuse_different_data(seen, "Share the images.", of_views="Share them.")
+    seen["b"]["data"] = "Photographs"
+    with pytest.raises(ValueError, match="same data, but those of 'a' and 'b' differ. Share the images."):
+        refuse_different_data(seen, "Share the images.", of_views="Share them.")
