@@ -114,6 +114,9 @@ CHOOSING = (
     Option(
         "incomparable", "take scores that cannot be compared between these models, too", False, kind=bool, switch=True
     ),
-    Option("by", "title of the score that picks the model; the one with the highest tau by default"),
+    Option(
+        "by",
+        "title of the score that picks the model; by default the one with the highest tau, or without labels the first",
+    ),
 )
 """The options of `ssl-geometry choose` alone."""

@@ -704,10 +704,8 @@ def test_models_that_lack_a_score_are_named(digits, tmp_path):
 
 def test_runs_of_which_only_the_views_differ_are_told_to_share_them():
     seen = {"a": {"data": "Digits", "views": "weak"}, "b": {"data": "Digits", "views": "strong"}}
-    with pytest.raises(
-        ValueError, match="same views, but those of 'a' and 'b' differ. Share them. 'a' is of Digits, w"
-    ):
+    with pytest.raises(ValueError, match="same views, but those of 'a' and 'b' differ"):
         refuse_different_data(seen, "Share the images.", of_views="Share them.")
     seen["b"]["data"] = "Photographs"
-    with pytest.raises(ValueError, match="same data, but those of 'a' and 'b' differ. Share the images."):
+    with pytest.raises(ValueError, match="'a' and 'b' differ[.] Share the images[.]"):
         refuse_different_data(seen, "Share the images.", of_views="Share them.")
