@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _COMPARED, _MOST_ROWS = 4, 40  # samples of each group; rows of a matrix that can be read
 _LONGEST, _MOST_LABELS = 14, 13  # letters of a layer's name, and labelled lines
-_FIRSTS = "The first run of each group."
+_FIRSTS = "Of each group, or model, its first run."
 _PLACE = "layer, from the representation to the embedding"
 
 
