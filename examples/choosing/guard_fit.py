@@ -69,7 +69,7 @@ def _byol(predictor: Callable[[], nn.Module]) -> Callable[[], L.LightningModule]
 
 
 def _faster_byol() -> L.LightningModule:
-    """BYOL that learns in 20 epochs. Its settings were found with seeds 100 and 101, which are not in the table."""
+    """BYOL whose target follows faster. Its settings were found with seeds 100 and 101, which are not in the table."""
     projector, predictor = (MLPProjector(64, 256, 64, depth=2) for _ in range(2))
     optimizer = partial(torch.optim.AdamW, lr=1e-3, weight_decay=1e-4)
     return BYOLModule(SmallCNN(in_channels=1, width=8), projector, predictor, optimizer=optimizer, momentum=0.9)
