@@ -51,6 +51,10 @@ def test_a_run_of_the_study_keeps_the_weights_after_a_fifth(tmp_path):
     main(["fit", *words, *fewer])
     (run,) = tmp_path.glob("*/version_0")
     assert recipe._fifth(run) == run / "checkpoints" / "epoch=9.ckpt"
+    resumed = run.parent / f"version_{int(run.name.removeprefix('version_')) + 1}"
+    resumed.mkdir()
+    (resumed / "config.yaml").write_bytes((run / "config.yaml").read_bytes())
+    assert recipe._fifth(resumed) == run / "checkpoints" / "epoch=9.ckpt"
 
 
 def test_the_study_on_cifar10_trains_and_diagnoses_on_one_section(tmp_path):
@@ -133,3 +137,22 @@ def test_agreement_of_scores_early_and_at_the_end():
     assert early["accuracy"].tau == -1
     assert {row.runs for row in early.values()} == {11}
     assert recipe.OTHER_SEEDS not in early  # an arm has one seed
+
+
+def test_what_a_choice_saves_is_the_accuracy_of_its_pick_beyond_the_others(tmp_path):
+    paired = beside("choosing", "paired")
+    runs = {
+        "base, seed 0": (0.5, 3.0, 1.0, 9.0),
+        "base, seed 1": (0.6, 2.0, 2.0, 1.0),
+        "epochs 60, seed 0": (0.9, 1.0, 3.0, 1.0),
+    }
+    lines = ["model,score,value"]
+    for name, values in runs.items():
+        for score, value in zip(("accuracy", "InfoNCE", "Effective rank (h)", "LiDAR"), values, strict=True):
+            lines.append(f'"{name}",{score},{value}')
+    (tmp_path / "study_end.csv").write_text("\n".join(lines))
+    whole, shorter = paired.saved(tmp_path / "study_end.csv", "digits")
+    assert whole[:2] == ["digits, all runs", "3"]
+    # the longest fit beyond the mean, itself, and the pick of LiDAR
+    assert [cell.split()[0] for cell in whole[2:]] == ["23.3", "0.0", "40.0"]
+    assert shorter == ["digits, without the longest", "2", *("5.0 [5.0, 5.0]", "0.0 [0.0, 0.0]", "10.0 [10.0, 10.0]")]

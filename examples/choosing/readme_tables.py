@@ -11,6 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+import paired  # noqa: E402
 from agreements import Row  # noqa: E402
 from guard import HEADER, lines  # noqa: E402
 from readouts import Readout  # noqa: E402
@@ -76,7 +77,10 @@ def of_study(file: str, data: str) -> dict[tuple[str, ...], list[list[str]]]:
 
 def tables() -> dict[tuple[str, ...], list[list[str]]]:
     """Header -> lines of each table."""
-    return of_study("study.csv", "digits") | {tuple(HEADER): list(lines(read(HERE / "results" / "guard.csv", Readout)))}
+    studies = of_study("study.csv", "digits") | of_study("study_cifar10.csv", "CIFAR-10")
+    files = {"digits": HERE / "results" / "study_end.csv", "CIFAR-10": HERE / "results" / "study_cifar10_end.csv"}
+    studies[paired.HEADER] = [line for data, file in files.items() for line in paired.saved(file, data)]
+    return studies | {tuple(HEADER): list(lines(read(HERE / "results" / "guard.csv", Readout)))}
 
 
 if __name__ == "__main__":

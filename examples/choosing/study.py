@@ -91,9 +91,11 @@ def _last(run: Path) -> Path:
 
 
 def _fifth(run: Path) -> Path | None:
-    """The checkpoint after a fifth of a run's epochs, if there is one."""
+    """The checkpoint after a fifth of a run's epochs, if any. A resumed run may have it in an older version."""
     epochs = yaml.safe_load((run / "config.yaml").read_text())["trainer"]["max_epochs"]
-    return existing(run / "checkpoints" / f"epoch={epochs // 5 - 1}.ckpt")
+    name = f"epoch={epochs // 5 - 1}.ckpt"
+    folders = [run, *sorted(run.parent.glob("version_*"), key=lambda path: -int(path.name.removeprefix("version_")))]
+    return next((found for folder in folders if (found := existing(folder / "checkpoints" / name))), None)
 
 
 def _of_data(options: argparse.Namespace) -> argparse.Namespace:
