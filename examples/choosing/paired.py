@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from recipe import read
+from study_arms import DATA
 
 SCORE, OTHERS = "InfoNCE", ("Effective rank (h)", "LiDAR")  # low is good, high is good
 HEADER = ("points saved by InfoNCE", "runs", "than a random choice", *(f"than {other}" for other in OTHERS))
-LONGEST = ("epochs 60", "epochs 150")
+LONGEST = tuple(f"epochs {data.epochs[-1]}" for data in DATA.values())
 _RESAMPLES = 2000
 
 

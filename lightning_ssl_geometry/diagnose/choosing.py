@@ -338,10 +338,7 @@ def _agreements(
     `known` has the settings of each model, `correct` (models, samples) how often each sample was classified correctly,
     and `same` the names of models that have the same outputs.
     """
-    cluster, place = _clusters(list(known.values())), {name: place for place, name in enumerate(known)}
-    for first, *others in same:
-        for other in others:
-            cluster[cluster == cluster[place[other]]] = cluster[place[first]]
+    cluster = _clusters(known, same)
     by_title = {each.title: np.array([each.goodness[name] for name in known]) for each in found}
     measured = partial(agreement, correct=correct, cluster=cluster, resamples=resamples, seed=seed)
 
@@ -484,11 +481,15 @@ def _spelt(value: object) -> str:
     return repr(float(value) if isinstance(value, int) and not isinstance(value, bool) else value)  # 1 is 1.0
 
 
-def _clusters(known: Sequence[Mapping[str, str] | None]) -> NDArray[np.int64]:
-    """Number the models so that those with the same settings have the same number. Without settings, each its own."""
-    keys = [place if each is None else tuple(sorted(each.items())) for place, each in enumerate(known)]
+def _clusters(known: Mapping[str, Mapping[str, str] | None], same: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+    """Number the models so that those with the same settings, or the same outputs, have the same number."""
+    keys = [place if each is None else tuple(sorted(each.items())) for place, each in enumerate(known.values())]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    return np.array([numbers[key] for key in keys])
+    cluster, places = np.array([numbers[key] for key in keys]), {name: place for place, name in enumerate(known)}
+    for first, *others in same:
+        for other in others:
+            cluster[cluster == cluster[places[other]]] = cluster[places[first]]
+    return cluster
 
 
 def _groups_by_knob(given: Sequence[Mapping[str, str] | None]) -> dict[str, list[Group]]:
