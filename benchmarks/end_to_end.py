@@ -1,6 +1,6 @@
 """SimCLR under the Trainer against its ceiling, and the cost of GeometryMonitor.
 
-    python benchmarks/end_to_end.py [--rounds 3] [--peer]
+    python benchmarks/end_to_end.py [--rounds 3] [--peer] [--profile]
 
 Made-up 32 x 32 colour images, batch 256, SmallCNN of width 8, linear projector to 128, NT-Xent, SGD;
 float32, 2 threads.
@@ -11,6 +11,8 @@ DataLoader with 2 workers, and its NTXentLoss (it needs lightly in the environme
 
 The monitor's row: the standard diagnostics every 50 steps on an epoch of 200 steps; its share is the time spent in its
 own hooks, of the same epoch (epochs with and without it differ by less than this machine's noise).
+
+`--profile` prints, in place of all this, what the parts of a step take, by Lightning's profiler.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import time
 import lightning as L
 import torch
 from epoch import one_epoch, silence
+from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler
 from machine import machine
 from torch import nn
 
@@ -31,6 +34,13 @@ from lightning_ssl_geometry.nn import SmallCNN
 from lightning_ssl_geometry.views import SimCLRViews
 
 BATCH = 256
+PARTS = {  # of a step, and their names in Lightning's profiler
+    "views": "[LightningDataModule]MadeUpDataModule.on_after_batch_transfer",
+    "rows of the images": "[_TrainingEpochLoop].train_dataloader_next",
+    "forward and loss": "[Strategy]SingleDeviceStrategy.training_step",
+    "backward": "[Strategy]SingleDeviceStrategy.backward",
+}
+STEP = "[LightningModule]SimCLRModule.optimizer_step"  # with forward and backward
 
 
 class MadeUpDataModule(ImageDataModule):
@@ -77,21 +87,25 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.01)
 
 
-def ours(steps, color, channels_last, *callbacks):
+def ours(steps, color, channels_last, *callbacks, profiler=None):
     views = SimCLRViews(color=color, channels_last=channels_last)
-    module = SimCLRModule(*network(), optimizer=sgd)
-    return one_epoch(module, callbacks=callbacks, datamodule=MadeUpDataModule(steps, views)) / steps
+    module, data = SimCLRModule(*network(), optimizer=sgd), MadeUpDataModule(steps, views)
+    return one_epoch(module, callbacks=callbacks, profiler=profiler, datamodule=data) / steps
 
 
-def ceiling(steps, channels_last):
+def ceiling(steps, channels_last, profiler=None):
+    profiler = profiler or PassThroughProfiler()
     backbone, projector = network()
     loss = InfoNCELoss()
     views = torch.randn(2 * BATCH, 3, 32, 32)
     views = views.to(memory_format=torch.channels_last) if channels_last else views
     began = time.perf_counter()
     for _ in range(steps):
-        z1, z2 = projector(backbone(views)).chunk(2)
-        loss(z1, z2).backward()
+        with profiler.profile(PARTS["forward and loss"]):
+            z1, z2 = projector(backbone(views)).chunk(2)
+            value = loss(z1, z2)
+        with profiler.profile(PARTS["backward"]):
+            value.backward()
     return (time.perf_counter() - began) / steps
 
 
@@ -139,17 +153,47 @@ def rows(steps, peer):
     return found
 
 
+def parts(contestant, steps, *settings):
+    """Milliseconds per step of the parts of a step, of the optimizer, and of all else."""
+    profiler = SimpleProfiler()
+    seconds = contestant(steps, *settings, profiler=profiler)
+    spent = {name: sum(profiler.recorded_durations.get(name, [])) / steps for name in (*PARTS.values(), STEP)}
+    found = {name: spent[action] for name, action in PARTS.items()}
+    inner = found["forward and loss"] + found["backward"]
+    found["optimizer"] = max(spent[STEP] - inner, 0.0)
+    found |= {"Trainer and all else": seconds - sum(found.values()), "whole": seconds}
+    return {name: 1e3 * each for name, each in found.items()}
+
+
+def print_profile(rounds, steps):
+    calls = {}
+    for layout, last in (("plain", False), ("channels_last", True)):
+        calls[layout, "ceiling"] = lambda v=last: parts(ceiling, steps, v)
+        for color in ("exact", "fast"):
+            calls[layout, f"ours, {color} colour"] = lambda v=last, c=color: parts(ours, steps, c, v)
+    found = [{key: call() for key, call in calls.items()} for _ in range(rounds)]
+    names = list(found[0]["plain", "ceiling"])
+    print(f"| ms of a step | | {' | '.join(names)} |\n| --- | --- |{' ---: |' * len(names)}")
+    for key in calls:
+        cells = [f"{statistics.median(each[key][name] for each in found):.1f}" for name in names]
+        print(f"| {' | '.join([*key, *cells])} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--monitor-rounds", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="only the parts of a step")
     options = parser.parse_args()
     silence()
     torch.set_num_threads(2)
     print(machine("torchvision", "lightning", "lightly"))
-    rows(2, options.peer)
+    rows(2, options.peer and not options.profile)
+    if options.profile:
+        print_profile(options.rounds, options.steps)
+        return
     rounds = [rows(options.steps, options.peer) for _ in range(options.rounds)]
     if rounds:
         print("| layout | contestant | ms a step | of the ceiling |\n| --- | --- | --- | --- |")

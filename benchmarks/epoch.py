@@ -31,6 +31,7 @@ def one_epoch(
     now: Callable[[], float] = time.perf_counter,
     accelerator: str = "cpu",
     precision: Any = "32-true",
+    profiler: Any = None,
     **data: Any,
 ) -> float:
     """Train for one epoch, and return its seconds by the clock `now`."""
@@ -40,6 +41,7 @@ def one_epoch(
         accelerator=accelerator,
         devices=1,
         precision=precision,
+        profiler=profiler,
         logger=logger,
         enable_checkpointing=False,
         enable_progress_bar=False,

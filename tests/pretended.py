@@ -1,10 +1,11 @@
-"""A pretended device that has no float64, as Apple's MPS has none: the laws of such a device need no such device.
+"""A pretended device, by default without float64, as Apple's MPS is: the laws of such a device need no such device.
 
 A tensor there has its values in CPU memory and says that its device is "meta". Every operation of torch passes through
-`dispatched`, which refuses what such a device refuses: float64, and tensors of two devices in one operation.
+`dispatched`, which refuses what such a device refuses: float64, and tensors of two devices in one operation. With
+`Pretended.has_float64` true, the device is one such as a GPU.
 """
 
-__all__ = ["PretendedDevice", "pretended"]
+__all__ = ["PLACE", "Pretended", "PretendedDevice", "on_cpu", "pretended"]
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,6 +18,8 @@ _INDEXED = (torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index
 
 class Pretended(torch.Tensor):
     """A tensor on the pretended device."""
+
+    has_float64 = False
 
     @staticmethod
     def __new__(cls, held):
@@ -56,6 +59,11 @@ def pretended(value):
     return tree_map(lambda each: each.to(PLACE) if hasattr(each, "to") else each, value)
 
 
+def on_cpu(autocast, place, **settings):
+    """torch's autocast, which does not know the pretended device."""
+    return autocast("cpu" if torch.device(place) == PLACE else place, **settings)
+
+
 def dispatched(func, args, kwargs):
     """Run an operation on the values in CPU memory."""
     tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
@@ -79,6 +87,6 @@ def refuse_two_devices(func, tensors, there):
 
 
 def moved_there(held):
-    if held.dtype == torch.float64:
+    if held.dtype == torch.float64 and not Pretended.has_float64:
         raise TypeError("Cannot convert a tensor of the pretended device to float64, which it does not have")
     return Pretended(held)

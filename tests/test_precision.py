@@ -11,18 +11,13 @@ import pytest
 import torch
 from clouds import cloud
 from observations import concrete, metric_of, observed, variants
-from pretended import PLACE, PretendedDevice, pretended
+from pretended import PLACE, PretendedDevice, on_cpu, pretended
 
 from lightning_ssl_geometry import precision
 from lightning_ssl_geometry.diagnostics import Alignment
 from lightning_ssl_geometry.functional import clusteredness, silhouette
 from lightning_ssl_geometry.losses import InfoNCELoss
 from lightning_ssl_geometry.views import GroupViews, SignalViews, VectorViews
-
-
-def on_cpu(autocast, place, **settings):
-    """torch's autocast, which does not know the pretended device."""
-    return autocast("cpu" if torch.device(place) == PLACE else place, **settings)
 
 
 def moved(tensor, data, *, device=None, **settings):

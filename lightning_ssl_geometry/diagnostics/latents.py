@@ -159,8 +159,9 @@ class LatentR2(Diagnostic):
             features = self._features(network, image)
         sides = [1 + h.shape[1] + latent.shape[1] for h in features.values()]
         self.afford(max(h.shape[1] for h in features.values()), *sides, *sides, argument="layers")
-        fit, z = fitted_half(self.seed, index), latent
-        sums = [torch.cat([row_moments(h[half], z[half]).flatten() for h in features.values()]) for half in (fit, ~fit)]
+        fit = fitted_half(self.seed, index)
+        halves = [half.nonzero()[:, 0] for half in (fit, ~fit)]  # a mask would make each layer wait for a GPU
+        sums = [torch.cat([row_moments(h[rows], latent[rows]).flatten() for h in features.values()]) for rows in halves]
         if not self.moments.numel():
             self.layer_names, self._content = tuple(features), content.cpu()
             self._widths = tuple(h.shape[1] for h in features.values())

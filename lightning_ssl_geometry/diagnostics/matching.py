@@ -195,7 +195,8 @@ class TemperatureOrder(Diagnostic):
         self.afford(z.shape[1], side, side, argument="z")
         self._content, self._temperature = content, temperature.detach().clone()
         fit = fitted_half(self.seed, index)
-        moments = torch.stack([row_moments(latent[half], z[half]) for half in (fit, ~fit)])
+        halves = [half.nonzero()[:, 0] for half in (fit, ~fit)]
+        moments = torch.stack([row_moments(latent[rows], z[rows]) for rows in halves])
         self.moments = self.moments + moments if self.moments.numel() else moments
 
     def compute(self) -> dict[str, Tensor]:

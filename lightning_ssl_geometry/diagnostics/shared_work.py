@@ -54,7 +54,7 @@ def shared_work() -> Iterator[None]:
 def once(function: Callable[..., _Result], *given: Tensor) -> _Result:
     """Return `function(*given)`, or the result that it had for equal tensors in the same :func:`shared_work`.
 
-    The result must not be changed in place. At most 256 MiB of arguments and results are kept, and none with NaN.
+    The result must not be changed in place. At most 256 MiB of arguments and results are kept.
     """
     done = _done.get()
     if done is None:
@@ -63,8 +63,7 @@ def once(function: Callable[..., _Result], *given: Tensor) -> _Result:
         if known.is_of(function, given):
             return known.result
     new = _Done(function, given, versions=_versions(given), result=function(*given))
-    has_nan = any(tensor.isnan().any() for tensor in given)  # it is equal to nothing
-    if not has_nan and new.nbytes + sum(known.nbytes for known in done) <= _MOST:
+    if new.nbytes + sum(known.nbytes for known in done) <= _MOST:
         done.append(new)
     return new.result
 

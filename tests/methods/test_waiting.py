@@ -2,12 +2,12 @@
 
 import lightning as L
 import pytest
-import torch
 from hosts import quiet
+from reads import Reads
 from small_methods import METHODS, data
-from torch.utils._python_dispatch import TorchDispatchMode
 
-READING = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal", "is_nonzero"}
+from lightning_ssl_geometry.callbacks import GeometryMonitor
+
 # What reads on purpose: {method: reads of a training step}.
 READS = {
     "adaptive_temperature": 8,  # the temperatures are numbers, made from the spectrum of a batch
@@ -16,22 +16,8 @@ READS = {
 }
 
 
-class Reads(TorchDispatchMode):
-    """Counts the operations whose result, or its shape, is read from a tensor's values."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        masks = [x for x in args[1] if x is not None and x.dtype == torch.bool] if name == "index" else []
-        self.found += [name] * (name in READING) + ["mask"] * len(masks)
-        return func(*args, **(kwargs or {}))
-
-
 class InSteps(L.Callback):
-    """Counts the reads from the training step of a batch, whose views are made already, to the optimizer's step."""
+    """Counts the reads from the training step of a batch, whose views are made already, to its last hook."""
 
     def __init__(self):
         self.steps = []
@@ -53,3 +39,10 @@ def test_a_training_step_reads_no_values(method, tmp_path):
     quiet(tmp_path, max_epochs=1, callbacks=[counts], log_every_n_steps=3).fit(METHODS[method](), data(93))
     assert len(counts.steps) == 3
     assert len(counts.steps[1].found) == READS.get(method, 0), counts.steps[1].found
+
+
+def test_only_an_observed_step_reads_values(tmp_path):
+    """Whether h and z are finite, whether rows are those of another diagnostic, and which of the samples are kept."""
+    monitor, counts = GeometryMonitor(every_n_steps=2), InSteps()
+    quiet(tmp_path, max_epochs=1, callbacks=[monitor, counts], log_every_n_steps=3).fit(METHODS["simclr"](), data(93))
+    assert [len(step.found) for step in counts.steps] == [7, 0, 7], [step.found for step in counts.steps]

@@ -439,11 +439,12 @@ class _Comparison:
                     for each in (z, kept)
                 )
             kept = _eroded(kept, math.ceil(settings.margin / maps.stride))
-        places = (kept[0, 0] > 1 - 1e-6).to(z.device)  # only positions without content from outside
-        if not places.any():
+        # only positions without content from outside; they stay on the CPU, so that nothing waits for a GPU
+        rows, columns = (kept[0, 0] > 1 - 1e-6).nonzero(as_tuple=True)
+        if not len(rows):
             size = f"{z.shape[-2]} x {z.shape[-1]}"
             raise ValueError(f"Expected positions to compare in `{maps.name}`, but got none of {size} for {element}.")
-        expected, found = in_float64(z[..., places]), in_float64(found[..., places])
+        expected, found = in_float64(z[..., rows, columns]), in_float64(found[..., rows, columns])
         return torch.stack([(found - expected).square().sum(), expected.square().sum()])
 
     def _strides(self, outputs: dict[str, Tensor], x: Tensor) -> list[int]:
