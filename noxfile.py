@@ -1,5 +1,6 @@
 """The checks that a change has to pass: `nox` runs them."""
 
+import re
 from pathlib import Path
 
 import nox
@@ -13,6 +14,7 @@ nox.options.sessions = ["lint", "tests", "docs", "package"]
 nox.needs_version = ">=2025.2"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
+README = Path("benchmarks/README.md")
 
 # The names of processor instructions for torch's own kernels, oneDNN and MKL, the oldest first.
 PROCESSORS = {
@@ -101,33 +103,27 @@ def long(session):
     session.run("pytest", *SIDE_BY_SIDE, "tests/long", *session.posargs, env=THREADS)
 
 
-# The tables of benchmarks/README.md, in its order, without those that need data, a GPU, another checkout or a run.
-BENCHMARKS = {
-    "views": ["--repeats", "5"],
-    "info_nce": [],
-    "end_to_end": ["--peer"],
-    "resnet18": [],
-    "knn": [],
-    "monitor_overhead": ["--steps", "40"],
-    "diagnose": [],
-    "diagnostics": [],
-    "chunks": ["--batch", "512"],
-    "crops": [],
-    "latent_dgp": [],
-    "neural_kernel": [],
-    "image_cache": [],
-    "growth": [],
-}
+def benchmark_commands():
+    """The command lines of benchmarks/README.md: (name, options, environment), without those that name a file."""
+    lines = re.findall(r"^ {4}((?:\w+=\w+ )*)python benchmarks/(\w+)\.py(.*)$", README.read_text(), re.MULTILINE)
+    return [
+        (name, options.split(), dict(pair.split("=") for pair in settings.split()))
+        for settings, name, options in lines
+        if not re.search("[A-Z]|/", options)  # such as DATA, a folder of one's own
+    ]
 
 
 @nox.session
 def benchmarks(session):
     """Tables of benchmarks/README.md again, on idle cores; each names the processor. `-- views crops` makes two."""
-    if wrong := set(session.posargs) - set(BENCHMARKS):
-        session.error(f"Expected benchmarks of {', '.join(BENCHMARKS)}, but got {', '.join(sorted(wrong))}.")
+    commands = benchmark_commands()
+    names = list(dict.fromkeys(name for name, _, _ in commands))
+    if wrong := set(session.posargs) - set(names):
+        session.error(f"Expected benchmarks of {', '.join(names)}, but got {', '.join(sorted(wrong))}.")
     session.install("-e", ".", *groups("test"))
-    for name in session.posargs or BENCHMARKS:
-        session.run("python", f"benchmarks/{name}.py", *BENCHMARKS[name])
+    for name, options, settings in commands:
+        if name in (session.posargs or names):
+            session.run("python", f"benchmarks/{name}.py", *options, env=settings)
 
 
 @nox.session

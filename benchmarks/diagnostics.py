@@ -6,6 +6,8 @@ A probe set of 4,096 pairs, D = 512, P = 128, float32, 2 threads: made-up repres
 fed in 16 batches and then computed. The linear diagnostics see a linear projector, the others an MLP of two hidden
 layers of 512. The encoder that LieGenerator and RotationRank call is a single linear map of 3 x 32 x 32 pixels, so that
 what is measured is beside the forward passes, which they need too (counted in the last column).
+
+A last table has the diagnostics that compare all samples with each other to find neighbours: the time of `compute`.
 """
 
 import argparse
@@ -44,6 +46,14 @@ NONLINEAR = {
 }
 OPTIONAL = {"LieGenerator, exponential, 32 dimensions": D.LieGenerator(order="exponential", dimensions=32)}
 SHARING = ("EffectiveRank", "LogSpectrum", "HardestNegativeDistance", "LabelAgreement", "UnexplainedVariance")
+NEIGHBORS = {  # what is compared with what
+    "HardestNegativeDistance": "first views with all second views, cosine of z",
+    "LabelAgreement": "the same",
+    "UnexplainedVariance": "the same",
+    "IntrinsicDimension": "first views with first views, distance in h, for both estimators",
+    "NearestNeighbors": "6 images with all images, cosine of h",
+    "Clusteredness": "every view, sums of distances within clusters in z, and k-means",
+}
 FORWARD = {"LieGenerator": 2 * 1024, "RotationRank": 5 * 4 * 200}
 
 
@@ -104,6 +114,14 @@ def print_shared(rounds, rows, modules):
     print(f"median ratio: {ratio:.2f}\n")
 
 
+def print_neighbors(rounds, rows, modules):
+    print("\n| diagnostic | what is compared | compute, seconds of a processor |\n| --- | --- | ---: |")
+    for name, what in NEIGHBORS.items():
+        metric = getattr(D, name)(contrast_size=N)
+        seconds = [computing({name: metric}, rows, modules, shares=False) for _ in range(rounds)]
+        print(f"| {name} | {what} | {statistics.median(seconds):.2f} ({min(seconds):.2f}-{max(seconds):.2f}) |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
@@ -119,14 +137,15 @@ def main():
         for metrics, (rows, modules) in sets:
             for name, metric in metrics.items():
                 found[name].append(readout(metric, rows, modules))
-    print("| diagnostic | seconds, median (range) | forward passes of an image |\n| --- | ---: | ---: |")
     print_shared(options.rounds, *linear)
+    print("| diagnostic | seconds, median (range) | forward passes of an image |\n| --- | ---: | ---: |")
     for name, seconds in found.items():
         spread = f"{statistics.median(seconds):.2f} ({min(seconds):.2f}-{max(seconds):.2f})"
         print(f"| {name} | {spread} | {FORWARD.get(name.split(',')[0], '')} |")
     for metrics, what in ((LINEAR, "the linear projector's"), (LINEAR | NONLINEAR, "all but the optional one")):
         total = sum(statistics.median(found[name]) for name in metrics)
         print(f"| together: {what} | {total:.1f} | |")
+    print_neighbors(options.rounds, *linear)
 
 
 if __name__ == "__main__":
