@@ -7,8 +7,8 @@ Peers that are not installed are left out. The contenders take turns, so that a 
 them, and the ratios are of medians. The floor, "bare products", is what autograd of z @ z.T computes for 2N x P rows:
 one 2N x 2N product and the two of its backward, with the 2N x 2N matrix in memory and nothing else. Memory is the
 peak of a fresh process beyond what it held with torch warmed up and the inputs made. A second table has other forms
-beside their own floors: the anchors of one view alone, whose products are N x 2N, and a learnt temperature of each
-dimension.
+beside their own floors: the anchors of one view alone, whose products are N x 2N, an eighth of the samples as anchors,
+as each of eight processes has them, and a learnt temperature of each dimension.
 
 On cores that other processes share, OpenMP's threads spin while they wait for each other, and many short operations
 then lose ten times as much as a few long ones; OMP_WAIT_POLICY=passive lets them sleep instead, for all contenders.
@@ -28,6 +28,7 @@ import torch
 from machine import machine
 from torch import Tensor, nn
 
+from lightning_ssl_geometry.functional import info_nce
 from lightning_ssl_geometry.losses import InfoNCELoss
 
 OURS, FLOOR = "this package", "bare products"
@@ -93,15 +94,18 @@ def _print_forms(options: argparse.Namespace) -> None:
     for n in options.sizes:
         z1, z2 = (torch.randn(n, options.dimension, requires_grad=True) for _ in range(2))
         learnt = nn.Parameter(torch.full((options.dimension,), 0.5))
+        few = partial(info_nce, temperature=0.5, anchors=slice(0, n // 8))
         forms = {
             "NT-Xent": (torch.cat([z1, z2]), InfoNCELoss(temperature=0.5)),
             "anchors of one view (COSENTINO)": (z1, InfoNCELoss(temperature=0.5, form="COSENTINO")),
+            f"NT-Xent, {n // 8} samples as anchors": (torch.cat([z1[: n // 8], z2[: n // 8]]), few),
             "NT-Xent, a learnt temperature per dimension": (torch.cat([z1, z2]), InfoNCELoss(temperature=learnt)),
         }
         steps: dict[str, Callable[[], object]] = {}
         for name, (anchors, loss) in forms.items():
             steps[f"{FLOOR}, {name}"] = partial(_bare, anchors.detach(), torch.cat([z1, z2]).detach())
-            steps[name] = partial(_forward_and_backward, loss, z1, z2, *loss.parameters())
+            learns = loss.parameters() if isinstance(loss, nn.Module) else ()
+            steps[name] = partial(_forward_and_backward, loss, z1, z2, *learns)
         times = _times(steps, options.repeats)
         for name in forms:
             taken, floor = times[name], statistics.median(times[f"{FLOOR}, {name}"])

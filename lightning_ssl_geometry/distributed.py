@@ -13,6 +13,7 @@ __all__ = [
     "average_gradients",
     "broadcast",
     "gather",
+    "gather_and_place",
     "gather_rows",
     "rank",
     "subgroup",
@@ -44,12 +45,18 @@ def gather(x: Tensor) -> Tensor:
     The result is equal on all ranks. N may differ between ranks and be 0. The dtype and the other sizes must be equal.
     If x is a scalar, a ValueError is raised.
     """
+    return gather_and_place(x)[0]
+
+
+def gather_and_place(x: Tensor) -> tuple[Tensor, slice]:
+    """Return :func:`gather` of x (N, ...), and the place of this rank's rows in it."""
     if x.ndim == 0:
         raise ValueError("Expected `x` with at least 1 dimension, whose rows are gathered, but got a scalar.")
     if world_size() == 1:
-        return x
-    gathered: Tensor = _Gather.apply(x)
-    return gathered
+        return x, slice(0, len(x))
+    sizes = _sizes(x)
+    start = sum(sizes[: rank()])
+    return _Gather.apply(x, sizes), slice(start, start + len(x))
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:
@@ -153,8 +160,8 @@ def _is_distributed() -> bool:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.sizes = _sizes(x)
+    def forward(ctx: Any, x: Tensor, sizes: list[int]) -> Tensor:
+        ctx.sizes = sizes
         padded = x.new_zeros(max(ctx.sizes), *x.shape[1:])  # the collective takes one shape only
         padded[: len(x)] = x
         parts = [torch.empty_like(padded) for _ in ctx.sizes]
@@ -162,8 +169,8 @@ class _Gather(torch.autograd.Function):
         return torch.cat([part[:size] for part, size in zip(parts, ctx.sizes, strict=True)])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return all_reduce_sum(grad).split(ctx.sizes)[rank()]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return all_reduce_sum(grad).split(ctx.sizes)[rank()], None
 
 
 class _Sum(torch.autograd.Function):

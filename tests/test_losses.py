@@ -143,7 +143,7 @@ def test_augmentation_channel_module_is_the_function(jensen):
 
 
 @pytest.mark.parametrize("run", [step, ddp_step], ids=["plain", "ddp"])
-@pytest.mark.parametrize("sizes", [(4, 4), (7, 2), (1, 5)], ids=str)
+@pytest.mark.parametrize("sizes", [(4, 4), (7, 2), (1, 5), (5, 0)], ids=str)
 @pytest.mark.parametrize("name", LOSSES)
 def test_two_processes_equal_one(two_processes, name, sizes, run):
     x1, x2 = views(sum(sizes))

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from lightning_ssl_geometry.checks import at_least, one_of, switch
 from lightning_ssl_geometry.deprecation import by_position
+from lightning_ssl_geometry.distributed import all_reduce_sum
 from lightning_ssl_geometry.functional.info_nce.forms import FormName, InfoNCEForm, InfoNCESwitches, named_form
-from lightning_ssl_geometry.functional.info_nce.loss import info_nce
-from lightning_ssl_geometry.functional.info_nce.settings import temperature_range
+from lightning_ssl_geometry.functional.info_nce.loss import anchor_losses, info_nce
+from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range
 from lightning_ssl_geometry.functional.unit_rows import unit_rows
-from lightning_ssl_geometry.losses.gather import gather_views
+from lightning_ssl_geometry.losses.gather import gather_and_place_views
 from lightning_ssl_geometry.precision import in_float64
 
 _Numbers = float | tuple[float, ...]
@@ -23,10 +24,11 @@ _Numbers = float | tuple[float, ...]
 class InfoNCELoss(nn.Module):
     r"""InfoNCE in the forms of several papers, SimCLR's NT-Xent by default: :func:`functional.info_nce` as a module.
 
-    Every rank gathers the views of all ranks, with gradient, and computes the loss of the global batch. With
-    DistributedDataParallel, the loss and all gradients are exactly those of a single process, also if the batches
-    differ in size. Each dimension k may have its own temperature :math:`\tau_k` in the similarity of embeddings a and
-    b, as in Rusak et al., Content suppresses style: dimensionality collapse in contrastive learning (2022):
+    Every rank gathers the views of all ranks, with gradient, and contrasts its own samples with all of them. The sum
+    over the ranks is the loss of the global batch, on all ranks. With DistributedDataParallel, the loss and all
+    gradients are exactly those of a single process, also if the batches differ in size. Each dimension k may have its
+    own temperature :math:`\tau_k` in the similarity of embeddings a and b, as in Rusak et al., Content suppresses
+    style: dimensionality collapse in contrastive learning (2022):
 
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 
@@ -90,10 +92,15 @@ class InfoNCELoss(nn.Module):
 
     def _contrasted(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, _Numbers | Tensor]:
         rule = isinstance(self.temperature, nn.Module)
-        everywhere = gather_views(z1, z2) if self.gather or rule else (z1, z2)
+        everywhere, own = gather_and_place_views(z1, z2) if self.gather or rule else ((z1, z2), None)
         tau = self._temperature(*everywhere)
-        z1, z2 = everywhere if self.gather else (z1, z2)
-        return info_nce(z1, z2, self._divisor(tau), form=self.form, block_size=self.block_size), tau
+        if own is None or not self.gather:
+            return info_nce(z1, z2, self._divisor(tau), form=self.form, block_size=self.block_size), tau
+        check_views(*everywhere, least=self.form.least)
+        divisor = self._divisor(tau)
+        losses = anchor_losses(*everywhere, divisor, form=self.form, block_size=self.block_size, rows=own)
+        anchors = losses.shape[:-1].numel() * len(everywhere[0])
+        return all_reduce_sum(losses.sum()) / anchors, tau
 
     def _temperature(self, z1: Tensor, z2: Tensor) -> _Numbers | Tensor:
         if not isinstance(self.temperature, nn.Module):

@@ -516,3 +516,39 @@ def test_a_row_has_distance_0_to_itself_in_single_precision(scale):
     expected = info_nce(z.double(), z.double(), temperature, normalize=False, similarity="distance", **CL_ICA)
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
     assert found >= math.log(2) - 1e-6
+
+
+PARTS = [slice(0, 9), slice(0, 4), slice(3, 7), slice(8, 9), slice(5, None), slice(-2, -1)]
+PART_FORMS = {
+    "nt_xent": {},
+    "one anchor": {"symmetric": False},
+    "same view": {"negatives": "same", "positive_in_denominator": False},
+    "other view, itself": {"negatives": "other", "include_self": True, "denominator": "mean"},
+    "joint": {"positive_in_denominator": False, "joint": True},
+    "without normalisation": {"normalize": False, "temperature": 0.01},
+    "squared distances": {"normalize": False, "similarity": "distance", "temperature": [0.3, 0.5, 0.7]},
+    "distances": {"similarity": LpDistance(p=1.0)},
+}
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 3, 100])
+@pytest.mark.parametrize("form", PART_FORMS)
+def test_the_anchors_may_be_some_of_the_samples(form, block_size):
+    z1, z2 = (torch.randn(9, 3, dtype=torch.float64).requires_grad_() for _ in range(2))
+    temperature = torch.tensor(PART_FORMS[form].get("temperature", 0.3), dtype=torch.float64, requires_grad=True)
+    settings = PART_FORMS[form] | {"temperature": temperature}
+    parts = [info_nce(z1, z2, block_size=block_size, anchors=slice(i, i + 1), **settings) for i in range(9)]
+    gradients = [torch.autograd.grad(part, (z1, z2, temperature), retain_graph=True) for part in parts]
+    torch.testing.assert_close(torch.stack(parts).mean(), info_nce(z1, z2, **settings))
+    for part in PARTS:
+        loss = info_nce(z1, z2, block_size=block_size, anchors=part, **settings)
+        torch.testing.assert_close(loss, torch.stack(parts[part]).mean())
+        found = torch.autograd.grad(loss, (z1, z2, temperature))
+        for gradient, each in zip(found, zip(*gradients[part], strict=True), strict=True):
+            torch.testing.assert_close(gradient, torch.stack(each).mean(0))
+
+
+@pytest.mark.parametrize("anchors", [slice(2, 2), slice(4, 9), slice(0, 4, 2), 3, [0, 1]], ids=str)
+def test_other_anchors_are_refused(anchors):
+    with pytest.raises(ValueError, match="Expected `anchors` to be a slice of some of 4 samples, with step 1, but got"):
+        info_nce(torch.eye(4), torch.eye(4), anchors=anchors)

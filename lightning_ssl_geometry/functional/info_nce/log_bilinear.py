@@ -83,7 +83,7 @@ def log_bilinear_info_nce(
         w = weight.to(views[0].dtype) / temperature
         anchors = [matrix_product(view, w) for view in (views if form.symmetric else views[:1])]  # rows a_i^T W / tau
         if len(z1) == 1:
-            return without_negatives(torch.linalg.vecdot(anchors[0], views[1]))
+            return without_negatives(torch.linalg.vecdot(anchors[0], views[1])).mean()
         total = torch.stack([_negative_logsumexp(a, _seen(views, v, form.negatives)) for v, a in enumerate(anchors)])
         positive = torch.stack([torch.linalg.vecdot(a, views[1 - v]) for v, a in enumerate(anchors)])  # (A, N)
         ratio = total.logsumexp(dim=0) - positive[0] if form.joint else total - positive

@@ -1,6 +1,6 @@
 """InfoNCE in the forms of several papers."""
 
-__all__ = ["info_nce"]
+__all__ = ["anchor_losses", "info_nce"]
 
 import math
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ def info_nce(
     form: InfoNCEForm | FormName = NT_XENT,
     *,
     block_size: int | None = None,
+    anchors: slice | None = None,
     **switches: Unpack[InfoNCESwitches],
 ) -> Tensor:
     r"""Compute InfoNCE: contrast the two views of each sample with the other samples of the batch.
@@ -41,6 +42,8 @@ def info_nce(
             product or the distance. A tensor may require a gradient.
         form: An :class:`InfoNCEForm`, or the name of one, such as "RUSAK".
         block_size: Rows and columns of the logits that are computed at once, by default 1024, or 4096 on a GPU.
+        anchors: The samples that are anchors, at least one, such as `slice(0, 64)` for the first 64. All others are
+            negatives only, and the loss is the mean over the anchors. None: all.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
 
     Returns:
@@ -59,11 +62,31 @@ def info_nce(
     if block_size is not None:
         at_least(1, block_size=block_size)
     check_views(z1, z2, least=form.least)
+    rows = None if anchors is None else _rows(anchors, len(z1))
+    return anchor_losses(z1, z2, temperature, form=form, block_size=block_size, rows=rows).mean()
+
+
+def anchor_losses(
+    z1: Tensor,
+    z2: Tensor,
+    temperature: float | Sequence[float] | Tensor,
+    *,
+    form: InfoNCEForm,
+    block_size: int | None,
+    rows: slice | None,
+) -> Tensor:
+    """Return the terms whose mean over the anchors is :func:`info_nce`, without checks of shapes.
+
+    `rows` are the samples that are anchors, a slice with start and stop, which may be empty; None: all. The result is
+    (A, n) for n such samples and A = 2 views of a symmetric form, else 1, or (n,) if the form joins both views.
+    """
     smallest, _ = temperature_range(temperature, z1.shape[1])
+    own = rows or slice(None)
     with torch.autocast(z1.device.type, enabled=False):
         x1, x2, logit = _logit(z1, z2, temperature, form=form)
+        positive = logit.pairwise(x1[own], x2[own])
         if len(z1) == 1 and not form.include_self:
-            return without_negatives(logit.pairwise(x1, x2))
+            return without_negatives(positive)
         contrast = Contrast(
             similarity=logit,
             anchors=2 if form.symmetric else 1,
@@ -72,15 +95,23 @@ def info_nce(
             own=form.include_self,
             bounded=form.normalize and form.logit.spread / smallest < _widest(x1),
             block=block_size or _block_size(x1),
+            rows=rows,
         )
-        ratio = negative_logsumexp(x1, x2, contrast) - logit.pairwise(x1, x2)  # (A, N)
+        ratio = negative_logsumexp(x1, x2, contrast) - positive  # (A, n)
         if form.denominator == "mean":
             ratio = ratio - math.log(len(z1))
         if form.joint:
-            ratio = ratio.logsumexp(dim=0)  # (N,)
+            ratio = ratio.logsumexp(dim=0)  # (n,)
         if form.positive_in_denominator:
             ratio = torch.logaddexp(ratio, torch.zeros_like(ratio))
-        return ratio.mean()
+        return ratio
+
+
+def _rows(anchors: slice, n: int) -> slice:
+    start, stop, step = anchors.indices(n) if isinstance(anchors, slice) else (0, 0, 1)
+    if step != 1 or start >= stop:
+        raise ValueError(f"Expected `anchors` to be a slice of some of {n} samples, with step 1, but got {anchors!r}.")
+    return slice(start, stop)
 
 
 def _block_size(x: Tensor) -> int:

@@ -97,7 +97,7 @@ def alignment_uniformity_terms(
         )
         align = -logit.pairwise(x1, x2)
         if len(x1) == 1 and not form.include_self:  # the denominator holds only the positive
-            return LossTerms(align, -align, without_negatives(align)[None])
+            return LossTerms(align, -align, without_negatives(align))
         uniform = negative_logsumexp(x1, x2, negatives)[0]
         if form.positive_in_denominator:
             uniform = torch.logaddexp(uniform, -align)

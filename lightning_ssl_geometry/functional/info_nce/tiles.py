@@ -2,11 +2,13 @@
 
 Each tile of `block` x `block` logits is written into one buffer, reduced, and overwritten by the next tile. The
 backward pass computes the tiles again. Within a view the logits are symmetric, so tiles below the diagonal are skipped.
-A tile between the views serves the anchors of both views.
+A tile between the views serves the anchors of both views. Where only some samples are anchors, both hold among these
+samples alone.
 """
 
 __all__ = ["Contrast", "negative_logsumexp"]
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ class Contrast:
         bounded: Whether |logit| and the range of the logits stay below 2/3 log(largest number of the dtype). If so,
             exponentials are summed without subtracting the maximum.
         block: Rows and columns of a tile.
+        rows: The samples that are anchors, a slice with start and stop; the others are negatives only. None: all.
     """
 
     similarity: Similarity
@@ -43,12 +46,14 @@ class Contrast:
     own: bool
     bounded: bool
     block: int
+    rows: slice | None = None
 
 
 def negative_logsumexp(x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
-    """Return the log-sum-exp of each anchor's logits with its negatives, (contrast.anchors, N); differentiable once.
+    """Return the log-sum-exp of each anchor's logits with its negatives, (contrast.anchors, n); differentiable once.
 
-    The views `x1` and `x2` are (N, P), both float32 or both float64. Row v of the result is for anchors of view v + 1.
+    The views `x1` and `x2` are (N, P), both float32 or both float64. n of the N samples are anchors. Row v of the
+    result is for anchors of view v + 1.
     """
     logsumexp: Tensor = _NegativeLogSumExp.apply(x1.contiguous(), x2.contiguous(), contrast)
     return logsumexp
@@ -61,12 +66,15 @@ class _NegativeLogSumExp(torch.autograd.Function):
             total = (_bounded_logsumexp if contrast.bounded else _running_logsumexp)((x1, x2), contrast)
         ctx.contrast = contrast
         ctx.save_for_backward(x1, x2, total)
-        return total
+        return total if contrast.rows is None else total[:, contrast.rows].clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x1, x2, total = ctx.saved_tensors
+        if (rows := ctx.contrast.rows) is not None:
+            grad, of_anchors = torch.zeros_like(total), grad
+            grad[:, rows] = of_anchors
         with torch.autocast(x1.device.type, enabled=False):
             gradients = _gradients((x1, x2), total, grad, contrast=ctx.contrast)
         return *gradients, None
@@ -87,17 +95,27 @@ class _Tile(NamedTuple):
 
 
 def _tiles(n: int, contrast: Contrast) -> Iterator[_Tile]:
-    blocks = [slice(start, min(start + contrast.block, n)) for start in range(0, n, contrast.block)]
+    chosen = contrast.rows or slice(0, n)
+    anchors = _blocks(chosen.start, chosen.stop, contrast.block)
+    others = _blocks(0, chosen.start, contrast.block) + _blocks(chosen.stop, n, contrast.block)
     if contrast.same:
         for view in range(contrast.anchors):
-            for i, rows in enumerate(blocks):
+            for i, rows in enumerate(anchors):
                 yield _Tile((view, rows), (view, rows), mirrored=False)
-                for cols in blocks[i + 1 :]:
+                for cols in anchors[i + 1 :]:
                     yield _Tile((view, rows), (view, cols), mirrored=True)
+                for cols in others:
+                    yield _Tile((view, rows), (view, cols), mirrored=False)
     if contrast.other:
-        for rows in blocks:
-            for cols in blocks:
+        for rows in anchors:
+            for cols in anchors:
                 yield _Tile((0, rows), (1, cols), mirrored=contrast.anchors == 2)
+            for view, cols in itertools.product(range(contrast.anchors), others):
+                yield _Tile((view, rows), (1 - view, cols), mirrored=False)
+
+
+def _blocks(start: int, stop: int, block: int) -> list[slice]:
+    return [slice(first, min(first + block, stop)) for first in range(start, stop, block)]
 
 
 def _bounded_logsumexp(x: _Views, contrast: Contrast) -> Tensor:
