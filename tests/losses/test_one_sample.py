@@ -105,6 +105,8 @@ def test_its_terms_are_those_of_the_pair():
     torch.testing.assert_close(terms.uniform, -terms.align)
     assert_zero(terms.total.mean(), [z1, z2])
     torch.testing.assert_close(terms.align, -torch.cosine_similarity(z1, z2))
+    for other in (z1, -z1):
+        assert not alignment_uniformity_terms(z1, other, positive_in_denominator=True).total.signbit()  # 0, not -0
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

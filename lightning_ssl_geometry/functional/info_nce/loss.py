@@ -108,10 +108,10 @@ def anchor_losses(
 
 
 def _rows(anchors: slice, n: int) -> slice:
-    start, stop, step = anchors.indices(n) if isinstance(anchors, slice) else (0, 0, 1)
-    if step != 1 or start >= stop:
+    part = range(n)[anchors] if isinstance(anchors, slice) else range(0)
+    if not part or part.step != 1:
         raise ValueError(f"Expected `anchors` to be a slice of some of {n} samples, with step 1, but got {anchors!r}.")
-    return slice(start, stop)
+    return slice(part.start, part.stop)
 
 
 def _block_size(x: Tensor) -> int:
