@@ -51,7 +51,8 @@ def measured(task: str, contestants: dict[str, Callable[[], object]], device: to
             torch.cuda.empty_cache()
         first = rows[0].milliseconds if rows else milliseconds
         rows.append(Row(task, name, milliseconds, first / milliseconds, memory))
-        print(f"| {task} | {name} | {milliseconds:,.2f} | {rows[-1].times:.2f} | {memory:,.0f} |", flush=True)
+        held = "" if device.type == "cpu" else f"{memory:,.0f}"
+        print(f"| {task} | {name} | {milliseconds:,.2f} | {rows[-1].times:.2f} | {held} |", flush=True)
     return rows
 
 
@@ -195,7 +196,7 @@ def main() -> None:
     silence()
     gpu = {"GPU": torch.cuda.get_device_name()} if options.device.type == "cuda" else {}
     print(machine("lightning", **gpu))
-    print("| task | contestant | ms | times the first | memory, MiB |\n| --- | --- | ---: | ---: | ---: |")
+    print("| task | contestant | ms | speed, of the first | memory, MiB |\n| --- | --- | ---: | ---: | ---: |")
     rows: list[Row] = []
     for task in options.tasks:
         for title, contestants in TASKS[task](options.device, options.quick):

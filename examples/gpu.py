@@ -8,7 +8,8 @@ them write the CSVs, tables and figures of their own commands. When the minutes 
 ended. The same command goes on from there: finished jobs are not repeated, and a recipe continues from the last
 checkpoints of its runs. A fit saves one when it is ended, and every five minutes, so that a lost machine takes five
 minutes of it. Tests and benchmarks begin anew, so they are begun only if there is time for all of them.
-`--list` prints the jobs. `--smoke` runs all of them in miniature, without data and on any machine.
+`--list` prints the jobs. `--smoke` runs all of them in miniature, without data and on any machine: 2 cores take some
+10 minutes.
 
 It needs Linux or macOS. The tests and benchmarks are those of this repository: run it in a clone, after
 `pip install -e . --group test`.
@@ -39,6 +40,7 @@ SAVING = (  # a recipe continues from the newest "last*.ckpt"
     "--trainer.callbacks.train_time_interval=0:05:00",
     "--trainer.callbacks.filename=last-timed",
 )
+ENDED = "Ended by {}. The same command goes on from here."
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -224,8 +226,8 @@ def table(jobs: Sequence[Job], found: dict[str, Taken]) -> str:
     rows = []
     for job in jobs:
         state = found.get(job.name, Taken())
-        rows.append([job.name, str(job.minutes), f"{state.minutes:.1f}", state.status, job.settles])
-    return markdown(["job", "expected minutes", "taken", "status", "settles"], rows)
+        rows.append([job.name, job.data, str(job.minutes), f"{state.minutes:.1f}", state.status, job.settles])
+    return markdown(["job", "needs", "minutes on a GPU, expected", "taken", "status", "settles"], rows)
 
 
 def minutes(text: str) -> float:
@@ -263,7 +265,10 @@ def main() -> None:
     if options.smoke:
         os.environ["SSL_GEOMETRY_DEVICE"] = "cpu"
     for kind in ENDING:  # as by Ctrl-C: the job ends, too
-        signal.signal(kind, lambda number, _: sys.exit(f"Ended by {signal.Signals(number).name}."))
+        signal.signal(
+            kind,
+            lambda number, _: sys.exit(ENDED.format(signal.Signals(number).name)),
+        )
     with alone(folder, waits=False) as lock:
         if lock is None:
             running = folder / RUNNING
@@ -272,7 +277,7 @@ def main() -> None:
         try:
             run_all(jobs, folder, lock=lock, options=options)
         except KeyboardInterrupt:
-            sys.exit("Ended by Ctrl-C.")
+            sys.exit(ENDED.format("Ctrl-C"))
     found = known(states)
     print(table(jobs, found))
     if any(found.get(job.name, Taken()).status.startswith("failed") for job in jobs):
@@ -306,6 +311,7 @@ def run_all(jobs: Sequence[Job], folder: Path, *, lock: int, options: argparse.N
         finally:
             found[job.name] = Taken(state.minutes + (time.monotonic() - began) / 60, status)
             keep(found, states)
+            print(f"{job.name}: {status}, {found[job.name].minutes:.1f} minutes, {folder / job.name}.log", flush=True)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def test_a_signal_ends_the_job(kind, tmp_path):
             time.sleep(0.05)
         process.send_signal(kind)
         said = "Ctrl-C" if kind == signal.SIGINT else kind.name
-        assert process.communicate()[1].splitlines()[-1] == f"Ended by {said}."
+        assert process.communicate()[1].splitlines()[-1] == f"Ended by {said}. The same command goes on from here."
     with beside("", "gpu").alone(tmp_path / "out" / "smoke", waits=False) as lock:
         assert lock is not None  # the job would hold it
 

@@ -24,11 +24,13 @@ _Numbers = float | tuple[float, ...]
 class InfoNCELoss(nn.Module):
     r"""InfoNCE in the forms of several papers, SimCLR's NT-Xent by default: :func:`functional.info_nce` as a module.
 
-    Every rank gathers the views of all ranks, with gradient, and contrasts its own samples with all of them. The sum
-    over the ranks is the loss of the global batch, on all ranks. With DistributedDataParallel, the loss and all
-    gradients are exactly those of a single process, also if the batches differ in size. Each dimension k may have its
-    own temperature :math:`\tau_k` in the similarity of embeddings a and b, as in Rusak et al., Content suppresses
-    style: dimensionality collapse in contrastive learning (2022):
+    Every rank gathers the views of all ranks, with gradient, and contrasts its own samples with all of them. It returns
+    the loss of the global batch, the same on every rank. With DistributedDataParallel, the loss and all gradients are
+    exactly those of a single process, also if the batches differ in size. Views that are gathered already would be
+    gathered twice.
+
+    Each dimension k may have its own temperature :math:`\tau_k` in the similarity of embeddings a and b, as in Rusak et
+    al., Content suppresses style: dimensionality collapse in contrastive learning (2022):
 
     .. math:: s_{ab} = \sum_k a_k b_k / \tau_k \quad\text{or}\quad -\sum_k |a_k - b_k|^p / \tau_k
 

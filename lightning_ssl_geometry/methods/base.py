@@ -143,7 +143,8 @@ class SSLModule(L.LightningModule):
             if layer := batch_norm_of(backbone):
                 rank_zero_warn(
                     f"With `chunk_size`, batch norm takes its statistics from each chunk of {chunk_size} rows, so the "
-                    f"training is another than that of whole batches. The backbone has {type(layer).__name__}."
+                    f"training is another than that of whole batches. The backbone has {type(layer).__name__}. "
+                    "Group norm, such as SmallCNN(norm='group'), has no statistics of a batch."
                 )
 
     @classmethod

@@ -43,7 +43,8 @@ def info_nce(
         form: An :class:`InfoNCEForm`, or the name of one, such as "RUSAK".
         block_size: Rows and columns of the logits that are computed at once, by default 1024, or 4096 on a GPU.
         anchors: The samples that are anchors, at least one, such as `slice(0, 64)` for the first 64. All others are
-            negatives only, and the loss is the mean over the anchors. None: all.
+            negatives only, and the loss is the mean over the anchors. With the views of several processes, the samples
+            of one of them. None: all.
         **switches: Attributes of :class:`InfoNCEForm` that differ from those of `form`, such as `symmetric=False`.
 
     Returns:
