@@ -6,6 +6,7 @@ import torch
 from ranks import mean_gradients
 from torch import nn
 
+from lightning_ssl_geometry.distributed import all_reduce_sum, gather_and_place
 from lightning_ssl_geometry.functional import augmentation_channel_loss, info_nce, log_bilinear_info_nce, vicreg
 from lightning_ssl_geometry.losses import AugmentationChannelLoss, InfoNCELoss, LogBilinearInfoNCELoss, VICRegLoss
 
@@ -306,3 +307,19 @@ def test_wrong_settings_are_named_when_the_module_is_made(loss, settings, messag
 def test_wrong_dimensions_are_named_when_they_meet_the_embeddings(loss, message):
     with pytest.raises(ValueError, match=message):
         loss(*views(4))
+
+
+def by_hand(z1, z2):
+    """The loss of the global batch by functions, as docs/speed.md has it."""
+    views, own = gather_and_place(torch.stack((z1, z2), dim=1))
+    mean = info_nce(*views.unbind(dim=1), temperature=0.5, anchors=own)
+    return all_reduce_sum(mean * len(z1)) / len(views)
+
+
+@pytest.mark.parametrize("run", [step, ddp_step], ids=["plain", "ddp"])
+def test_the_functions_give_the_loss_of_the_global_batch(two_processes, run):
+    x1, x2 = views(9)
+    value, gradients = step(0, x1, x2, [9], InfoNCELoss(0.5))
+    for found, found_gradients in two_processes(run, x1, x2, (7, 2), by_hand):
+        torch.testing.assert_close(found, value)
+        torch.testing.assert_close(found_gradients, gradients)

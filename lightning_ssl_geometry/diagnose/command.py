@@ -61,6 +61,7 @@ def run(args: Sequence[str]) -> None:
         _seed(options)
         _refuse_trust_in_a_file(options, given)
         _refuse_contradictions(options)
+        _refuse_no_folder(Path(options.output))
         built = parser.instantiate_classes(options)
         config = parser.dump(options, skip_none=True)
         if built.compare:
@@ -85,6 +86,7 @@ def run_choose(args: Sequence[str]) -> None:
             integer(1, labels=options.labels)
         _refuse_trust_in_a_file(options, args)
         _refuse_contradictions_of_images(options)
+        _refuse_no_folder(Path(options.output))
         built = parser.instantiate_classes(options)
         built["compare"], built["pretrained"] = options.models, True
         _choose(built, parser.dump(options, skip_none=True))
@@ -202,6 +204,13 @@ def _refuse_contradictions(options: Namespace) -> None:
 def _refuse_trust_in_a_file(options: Namespace, given: Sequence[str]) -> None:
     if options.trust and "--trust" not in given:
         raise ValueError("Expected --trust on the command line alone, but got it in a file.")
+
+
+def _refuse_no_folder(output: Path) -> None:
+    found = next(each for each in (output.absolute(), *output.absolute().parents) if each.exists())
+    if not found.is_dir() or not os.access(found, os.W_OK):
+        got = f"{output}, and {found} {'may not be written to' if found.is_dir() else 'is a file'}"
+        raise ValueError(f"Expected --output to be a folder, or the name of a new one, but got {got}.")
 
 
 def _refuse_contradictions_of_images(options: Namespace) -> None:

@@ -140,12 +140,6 @@ class SSLModule(L.LightningModule):
         if chunk_size is not None:
             integer(1, chunk_size=chunk_size)
             self.chunk_size = int(chunk_size)
-            if layer := batch_norm_of(backbone):
-                rank_zero_warn(
-                    f"With `chunk_size`, batch norm takes its statistics from each chunk of {chunk_size} rows, so the "
-                    f"training is another than that of whole batches. The backbone has {type(layer).__name__}. "
-                    "Group norm, such as SmallCNN(norm='group'), has no statistics of a batch."
-                )
 
     @classmethod
     def load_from_checkpoint(
@@ -239,6 +233,14 @@ class SSLModule(L.LightningModule):
     def descend(self, observation: Observation, batch: Batch) -> Observation:
         """Return the observation. Methods with manual optimization override this to take optimizer steps."""
         return observation
+
+    def on_fit_start(self) -> None:
+        if self.chunk_size is not None and (layer := batch_norm_of(self.backbone)):
+            rank_zero_warn(
+                f"With `chunk_size`, batch norm takes its statistics from each chunk of {self.chunk_size} rows, so the "
+                f"training is another than that of whole batches. The backbone has {type(layer).__name__}. "
+                "Group norm, such as SmallCNN(norm='group'), has no statistics of a batch."
+            )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Observation:
         """Return the observation of the batch, and log the loss as `train/loss`."""

@@ -82,6 +82,7 @@ class MovingTarget(SSLModule):
             self.target.module.load_state_dict(self._online().state_dict())
 
     def on_fit_start(self) -> None:
+        super().on_fit_start()
         for parameter in self.target.parameters():
             if parameter.is_floating_point() and torch.finfo(parameter.dtype).bits < 32:
                 raise ValueError(

@@ -446,6 +446,7 @@ def test_what_one_diagnosis_shows_is_said_after_one(tmp_path, saved, capsys, wor
         (["--seed_everything", "-1"], "Expected --seed_everything in [0, 4294967295], but got -1"),
         (["--batch_size", "0"], "Expected --batch_size to be an integer >= 1, but got 0"),
         (["--image_size", "0"], "Expected --image_size to be an integer >= 1, but got 0"),
+        (["--output", "net.yaml/runs"], "net.yaml is a file."),
     ],
 )
 def test_numbers_out_of_range_are_said_before_any_work(tmp_path, saved, capsys, words, said):
@@ -456,7 +457,7 @@ def test_numbers_out_of_range_are_said_before_any_work(tmp_path, saved, capsys, 
         shutil.copy(file, few / f"{place}.png")
     broken.mkdir()
     (broken / "gone.png").symlink_to(broken / "nowhere.png")
-    words = [str(tmp_path / word) if word in ("3", "broken") else word for word in words]
+    words = [str(tmp_path / word) if word in ("3", "broken", "net.yaml/runs") else word for word in words]
     given = ["--images", str(saved), "--image_size", "8", "--output", str(tmp_path / "out"), *words]
     with pytest.raises(SystemExit):
         command.run_choose([f"a={tmp_path / 'net.yaml'}", f"b={tmp_path / 'net.yaml'}", *given])
@@ -670,7 +671,7 @@ def test_the_same_number_is_one_score(tmp_path):
 def test_folders_and_files_in_each_others_place_are_named(digits, tmp_path, capsys):
     (tmp_path / "file").touch()
     (tmp_path / "out" / "comparison.html").mkdir(parents=True)
-    for output, said in (("file", "Expected a folder"), ("file/x", "Expected a folder"), ("out", "Expected no folder")):
+    for output, said in (("file", "to be a folder"), ("file/x", "to be a folder"), ("out", "Expected no folder")):
         with pytest.raises(SystemExit):
             command.run_choose([*map(str, digits.values()), "--output", str(tmp_path / output)])
         assert said in capsys.readouterr().err

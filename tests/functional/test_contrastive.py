@@ -1,5 +1,6 @@
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -548,7 +549,30 @@ def test_the_anchors_may_be_some_of_the_samples(form, block_size):
             torch.testing.assert_close(gradient, torch.stack(each).mean(0))
 
 
-@pytest.mark.parametrize("anchors", [slice(2, 2), slice(4, 9), slice(0, 4, 2), 3, [0, 1]], ids=str)
+WRONG_ANCHORS = [slice(2, 2), slice(4, 9), slice(0, 4, 2), slice(0, 4, 0), slice(0.0, 2), 3, [0, 1]]
+
+
+@pytest.mark.parametrize("anchors", WRONG_ANCHORS, ids=str)
 def test_other_anchors_are_refused(anchors):
     with pytest.raises(ValueError, match="Expected `anchors` to be a slice of some of 4 samples, with step 1, but got"):
         info_nce(torch.eye(4), torch.eye(4), anchors=anchors)
+
+
+@pytest.mark.parametrize("temperature", [1e-40, [1e-40] * 4, torch.tensor(1e-40)], ids=["number", "numbers", "tensor"])
+def test_a_temperature_whose_inverse_is_infinite_is_refused(temperature):
+    with pytest.raises(ValueError, match=r"Expected `temperature` whose inverse torch\.float32 holds, but got"):
+        info_nce(torch.eye(4), torch.eye(4), temperature)
+    assert info_nce(torch.eye(4).double(), torch.eye(4).double(), 1e-40) == 0
+
+
+def test_numbers_that_are_none_are_no_temperature():
+    with pytest.raises(ValueError, match="Expected `temperature` to be a number or P numbers, but got"):
+        info_nce(torch.eye(4), torch.eye(4), ["a"] * 4)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch.compile's own
+@pytest.mark.parametrize("form", ["NT_XENT", "CL_ICA"])
+def test_a_compiled_loss_is_the_loss(form):
+    z1, z2 = (torch.randn(9, 3).requires_grad_() for _ in range(2))
+    loss = partial(info_nce, form=form, block_size=2)
+    torch.testing.assert_close(torch.compile(loss, backend="aot_eager")(z1, z2), loss(z1, z2))

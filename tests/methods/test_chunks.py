@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from lightning_ssl_geometry.data import DigitsDataModule
 from lightning_ssl_geometry.distributed import all_reduce_mean
-from lightning_ssl_geometry.methods import CRLTACModule, HSSLModule, SimCLRModule
+from lightning_ssl_geometry.methods import BYOLModule, CRLTACModule, HSSLModule, SimCLRModule
 from lightning_ssl_geometry.methods.chunks import in_chunks, kept_buffers
 from lightning_ssl_geometry.nn import MLPProjector
 from lightning_ssl_geometry.views import CropFamily
@@ -304,10 +304,13 @@ def test_training_gets_the_batch_in_chunks_and_validation_as_a_whole(given, chun
         assert sizes == [rows]
 
 
-def test_batch_norm_in_the_backbone_is_warned_of():
+def test_batch_norm_in_the_backbone_is_warned_of(tmp_path):
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 6), nn.BatchNorm1d(6))
-    with pytest.warns(UserWarning, match=r"statistics from each chunk of 8 rows.*BatchNorm1d"):
-        SimCLRModule(backbone, head(), chunk_size=8)
+    for make in (SimCLRModule, BYOLModule):
+        heads = (head(), nn.Linear(4, 4)) if make is BYOLModule else (head(),)
+        module = make(backbone, *heads, chunk_size=8)
+        with pytest.warns(UserWarning, match=r"statistics from each chunk of 8 rows.*BatchNorm1d"):
+            quiet(tmp_path, max_steps=1, limit_val_batches=0).fit(module, DigitsDataModule(batch_size=32, subset=64))
 
 
 def test_a_fit_ends_with_the_same_weights(tmp_path):

@@ -4,6 +4,7 @@ __all__ = ["anchor_losses", "info_nce"]
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Unpack
 
 import torch
@@ -85,6 +86,8 @@ def anchor_losses(
     own = rows or slice(None)
     with torch.autocast(z1.device.type, enabled=False):
         x1, x2, logit = _logit(z1, z2, temperature, form=form)
+        if smallest * torch.finfo(x1.dtype).max < 1:
+            raise ValueError(f"Expected `temperature` whose inverse {x1.dtype} holds, but got {smallest}.")
         positive = logit.pairwise(x1[own], x2[own])
         if len(z1) == 1 and not form.include_self:
             return without_negatives(positive)
@@ -109,7 +112,9 @@ def anchor_losses(
 
 
 def _rows(anchors: slice, n: int) -> slice:
-    part = range(n)[anchors] if isinstance(anchors, slice) else range(0)
+    part = range(0)
+    with suppress(TypeError, ValueError):  # bounds that are no integers, a step of 0
+        part = range(n)[anchors] if isinstance(anchors, slice) else part
     if not part or part.step != 1:
         raise ValueError(f"Expected `anchors` to be a slice of some of {n} samples, with step 1, but got {anchors!r}.")
     return slice(part.start, part.stop)

@@ -23,7 +23,10 @@ def temperature_range(
     if isinstance(temperature, int | float):
         smallest = largest = temperature
     else:
-        tau = torch.as_tensor(temperature).detach()
+        try:
+            tau = torch.as_tensor(temperature).detach()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"Expected `temperature` to be a number or P numbers, but got {temperature!r}.") from error
         if tau.ndim > 1 or tau.numel() == 0:
             raise ValueError(f"Expected `temperature` to be a number or P numbers, but got shape {tuple(tau.shape)}.")
         smallest, largest = torch.stack(tau.aminmax()).tolist()

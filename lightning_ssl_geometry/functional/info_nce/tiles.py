@@ -49,6 +49,7 @@ class Contrast:
     rows: slice | None = None
 
 
+@torch.compiler.disable  # its tiles are written one into another, which torch.compile does not follow
 def negative_logsumexp(x1: Tensor, x2: Tensor, contrast: Contrast) -> Tensor:
     """Return the log-sum-exp of each anchor's logits with its negatives, (contrast.anchors, n); differentiable once.
 
