@@ -447,11 +447,11 @@ def test_a_wait_for_another_process_is_said(tmp_path, monkeypatch, caplog):
 
 
 DECODING = """
-import sys, time
+import os, sys, time
 from lightning_ssl_geometry.data import ImageFolderDataModule, folder
 decode = folder._decode_one
 def slow(file, size):
-    print("decoding", flush=True)
+    os.write(1, b"decoding\\n")  # at once: several processes write
     time.sleep(0.05)
     return decode(file, size)
 folder._decode_one = slow
