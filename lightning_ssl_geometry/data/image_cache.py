@@ -293,12 +293,15 @@ def _by_processes(decode: _Decode, places: range, *, workers: int) -> Iterator[s
 def _end_with_parent(_: int) -> None:
     """Let this process end when its parent is killed.
 
-    The DataLoader sees to this only from a moment on at which its process has started.
+    The DataLoader sees to this only from a moment on at which its process has started. `is_alive` is true for a parent
+    that has ended as long as another process that it forked is there. So the parent's number is compared, too. Behind a
+    forkserver it is another one: there, the server is the parent.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
     parent = multiprocessing.parent_process()
-    if parent is not None and not parent.is_alive():
+    forked = multiprocessing.get_start_method() != "forkserver"
+    if parent is not None and (not parent.is_alive() or (forked and os.getppid() != parent.pid)):
         os._exit(1)
 
 

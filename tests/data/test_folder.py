@@ -8,6 +8,7 @@ import tarfile
 import zlib
 from pathlib import Path
 from time import monotonic, sleep
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -424,6 +425,27 @@ def test_after_a_kill_no_process_is_left_and_a_new_start_goes_on(tmp_path):
     data = folder(root, image_size=256)
     data.setup()
     assert sorted(data._images["train"].image[:, 0, 0, 0].tolist()) == [*range(30), *range(100, 130)]
+
+
+@pytest.mark.parametrize(
+    ("alive", "is_parent", "method", "ends"),
+    [
+        (True, True, "fork", False),
+        (False, True, "fork", True),
+        (True, False, "fork", True),  # a sibling has its pipe
+        (True, False, "forkserver", False),
+        (False, False, "forkserver", True),
+    ],
+)
+def test_a_process_ends_at_once_if_its_parent_has_ended(alive, is_parent, method, ends, monkeypatch):
+    parent = SimpleNamespace(pid=os.getppid() + 1 - is_parent, is_alive=lambda: alive)
+    left = []
+    monkeypatch.setattr(image_cache.ctypes, "CDLL", lambda _: SimpleNamespace(prctl=lambda *_: 0))
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda: method)
+    monkeypatch.setattr(os, "_exit", left.append)
+    image_cache._end_with_parent(0)
+    assert left == [1] * ends
 
 
 def is_left(group):
