@@ -265,10 +265,7 @@ def main() -> None:
     if options.smoke:
         os.environ["SSL_GEOMETRY_DEVICE"] = "cpu"
     for kind in ENDING:  # as by Ctrl-C: the job ends, too
-        signal.signal(
-            kind,
-            lambda number, _: sys.exit(ENDED.format(signal.Signals(number).name)),
-        )
+        signal.signal(kind, lambda number, _: sys.exit(ENDED.format(signal.Signals(number).name)))
     with alone(folder, waits=False) as lock:
         if lock is None:
             running = folder / RUNNING

@@ -13,7 +13,7 @@ from lightning_ssl_geometry.deprecation import by_position
 from lightning_ssl_geometry.distributed import all_reduce_sum
 from lightning_ssl_geometry.functional.info_nce.forms import FormName, InfoNCEForm, InfoNCESwitches, named_form
 from lightning_ssl_geometry.functional.info_nce.loss import anchor_losses, info_nce
-from lightning_ssl_geometry.functional.info_nce.settings import check_views, temperature_range
+from lightning_ssl_geometry.functional.info_nce.settings import temperature_range
 from lightning_ssl_geometry.functional.unit_rows import unit_rows
 from lightning_ssl_geometry.losses.gather import gather_and_place_views
 from lightning_ssl_geometry.precision import in_float64
@@ -98,7 +98,6 @@ class InfoNCELoss(nn.Module):
         tau = self._temperature(*everywhere)
         if own is None or not self.gather:
             return info_nce(z1, z2, self._divisor(tau), form=self.form, block_size=self.block_size), tau
-        check_views(*everywhere, least=self.form.least)
         divisor = self._divisor(tau)
         losses = anchor_losses(*everywhere, divisor, form=self.form, block_size=self.block_size, rows=own)
         anchors = losses.shape[:-1].numel() * len(everywhere[0])

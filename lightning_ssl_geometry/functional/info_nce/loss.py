@@ -63,7 +63,6 @@ def info_nce(
     form = named_form(form, **switches)
     if block_size is not None:
         at_least(1, block_size=block_size)
-    check_views(z1, z2, least=form.least)
     rows = None if anchors is None else _rows(anchors, len(z1))
     return anchor_losses(z1, z2, temperature, form=form, block_size=block_size, rows=rows).mean()
 
@@ -77,11 +76,12 @@ def anchor_losses(
     block_size: int | None,
     rows: slice | None,
 ) -> Tensor:
-    """Return the terms whose mean over the anchors is :func:`info_nce`, without checks of shapes.
+    """Return the terms whose mean over the anchors is :func:`info_nce`.
 
     `rows` are the samples that are anchors, a slice with start and stop, which may be empty; None: all. The result is
     (A, n) for n such samples and A = 2 views of a symmetric form, else 1, or (n,) if the form joins both views.
     """
+    check_views(z1, z2, least=form.least)
     smallest, _ = temperature_range(temperature, z1.shape[1])
     own = rows or slice(None)
     with torch.autocast(z1.device.type, enabled=False):
